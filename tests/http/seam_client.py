@@ -1,0 +1,40 @@
+"""What the seam tests ask the seam app, by wire."""
+
+import trio
+
+from trioserve.testing.http import HttpClient
+from trioserve.testing.server_process import ServerProcess, wait_until
+
+
+async def wait_count(server: ServerProcess, key: str, *, timeout_s: float, **want: int) -> None:
+    """Until the server has counted that for the requests with this id."""
+    count: dict[str, int] = {}
+
+    async def is_reached() -> bool:
+        nonlocal count
+        count = (await server.get(f"/count?id={key}")).json()
+        return all(count[name] == value for name, value in want.items())
+
+    try:
+        await wait_until(is_reached, timeout_s=timeout_s)
+    except trio.TooSlowError:
+        raise AssertionError(f"{count}, wanted {want}\n{server.output}") from None
+
+
+async def open_silent(server: ServerProcess, key: str, then: bytes = b"") -> HttpClient:
+    """A client whose handler waits without having written anything."""
+    client = await server.connect()
+    await client.send("GET", f"/silent?id={key}", then=then)
+    await wait_count(server, key, timeout_s=2, opened=1, ended=0)
+    return client
+
+
+async def open_stream(
+    server: ServerProcess, key: str, query: str = "", then: bytes = b""
+) -> HttpClient:
+    """A client that has read the first event."""
+    client = await server.connect()
+    await client.send("GET", f"/stream?id={key}{query}", then=then)
+    assert (await client.read_head()).status == 200
+    assert await client.read_data() is not None
+    return client

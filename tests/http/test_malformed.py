@@ -1,0 +1,120 @@
+"""No bytes that one connection sends can hurt another."""
+
+import random
+
+import pytest
+import trio
+
+from tests.http.seam_client import wait_count
+from trioserve.testing.http2 import Http2Client
+from trioserve.testing.server_process import ServerProcess
+
+pytestmark = pytest.mark.slow
+
+PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
+NUM_CONNECTIONS = 500
+
+
+def malformed(rng: random.Random) -> bytes:
+    """Bytes of the kinds that scanners, broken proxies and fuzzers send."""
+    noise = rng.randbytes(rng.randrange(1, 400))
+    words = [b"GET", b"POST", b"/now", b" ", b"\r\n", b"HTTP/1.1", b"Host: a", b":", b"\0", b"\xff"]
+    settings = b"\x00\x00\x00\x04\x00\x00\x00\x00\x00"
+    return rng.choice(
+        [
+            noise,
+            b"".join(rng.choices(words, k=rng.randrange(1, 30))),
+            b"GET /now HTTP/1.1\r\nHost: a\r\n" + noise + b"\r\n\r\n",
+            b"GET /now HTTP/1.1\r\nHost: a\r\n\r\n" + noise,
+            b"GET /n\xc3\xb6w HTTP/1.1\r\nHost: a\r\n\r\n",
+            b"GET /%ff%fe HTTP/1.1\r\nHost: a\r\n\r\n",
+            b"POST /length HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\n12",
+            b"POST /length HTTP/1.1\r\nHost: a\r\nContent-Length: -5\r\n\r\n12",
+            b"POST /length HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n" + noise,
+            b"POST /length HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\nContent-Length: 9\r\n\r\n",
+            b"GET / HTTP/1.1\r\nHost: a\r\nX: " + b"y" * 70000,
+            # Upgrades: one that asks for a WebSocket and goes on at once, one to HTTP/2 with
+            # settings that are none.
+            b"GET /now HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"
+            b"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n\r\n"
+            + noise,
+            b"GET /now HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n"
+            + noise,
+            (
+                b"GET /now HTTP/1.1\r\nHost: a\r\nConnection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\n"
+                b"HTTP2-Settings: !!!\r\n\r\n"
+            ),
+            b"GET /now HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: h2c\r\n\r\n" + noise,
+            b"PRI * HTTP/2.0\r\n\r\n" + noise,
+            PREFACE + noise,
+            PREFACE + settings + noise,
+            # A request for a path that is not ASCII.
+            PREFACE
+            + settings
+            + b"\x00\x00\x0a\x01\x05\x00\x00\x00\x01"
+            + b"\x82\x86\x04\x03/\xff\xfe\x41\x01a",
+            # A frame for a stream that never was, a priority loop.
+            PREFACE + settings + b"\x00\x00\x04\x00\x00\x00\x00\x00\x07abcd",
+            PREFACE + settings + b"\x00\x00\x05\x02\x00\x00\x00\x00\x03\x00\x00\x00\x03\x10",
+        ]
+    )
+
+
+async def attack(server: ServerProcess, rng: random.Random) -> None:
+    client = await server.connect()
+    data = malformed(rng)
+    cut = rng.randrange(len(data))
+    try:
+        for piece in (data[:cut], data[cut:]) if rng.random() < 0.3 else (data,):
+            await client.stream.send_all(piece)
+        if rng.random() < 0.5:
+            with trio.move_on_after(0.02):
+                await client.read_until_closed()
+        if rng.random() < 0.3:
+            await client.half_close()
+    except trio.BrokenResourceError:
+        pass  # the server has had enough
+    if rng.random() < 0.3:
+        client.reset()
+    else:
+        client.close()
+
+
+async def test_500_malformed_connections_leave_a_good_stream_alone(
+    server: ServerProcess, key: str
+) -> None:
+    rng = random.Random(20)
+
+    async def attack_in_turn(num_connections: int) -> None:
+        for _ in range(num_connections):
+            await attack(server, rng)
+
+    async with await server.connect() as client, trio.open_nursery() as nursery:
+        await client.send("GET", f"/stream?id={key}&events=100")
+        for _ in range(10):
+            nursery.start_soon(attack_in_turn, NUM_CONNECTIONS // 10)
+        with trio.fail_after(30):
+            response = await client.read_response()
+    assert response.body.count(b"data: ") == 100
+    await wait_count(server, key, timeout_s=1, opened=1, ended=1, aborted=0)
+    with trio.fail_after(5):
+        assert (await server.get("/now")).body == b"now"
+        async with await Http2Client.connect(server.host, server.port) as http2:
+            assert (await http2.get("/now")).body == b"now"
+
+
+async def test_a_path_that_is_not_ascii_ends_its_own_connection_only(
+    server: ServerProcess, key: str
+) -> None:
+    """On Hypercorn's Trio worker this exception would end the server."""
+    async with await server.connect() as client:
+        await client.send("GET", f"/stream?id={key}&events=50")
+        async with await server.connect() as attacker:
+            block = b"\x82\x86\x04\x03/\xff\xfe\x41\x01a"  # GET, http, the path, the authority
+            frame = len(block).to_bytes(3, "big") + b"\x01\x05\x00\x00\x00\x01" + block
+            settings = b"\x00\x00\x00\x04\x00\x00\x00\x00\x00"
+            await attacker.stream.send_all(PREFACE + settings + frame)
+            with trio.fail_after(2):
+                await attacker.read_until_closed()
+        with trio.fail_after(5):
+            assert (await client.read_response()).body.endswith(b"data: 49\n\n")

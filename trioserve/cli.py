@@ -1,0 +1,135 @@
+"""The command line. Flags, `TRIOSERVE_*` variables and `--config` all come from `ServerConfig`."""
+
+import sys
+import tomllib
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+from attrs import Attribute
+
+from trioserve import __version__
+from trioserve.config import ServerConfig, flag_name, settings
+from trioserve.errors import ConfigError
+
+EXIT_CONFIG = 2
+"""Exit code for a setting, path or model that cannot be used."""
+
+_CONTEXT_SETTINGS = {
+    "auto_envvar_prefix": "TRIOSERVE",
+    # `--model_path` is `--model-path`.
+    "token_normalize_func": lambda name: name.replace("_", "-"),
+    "help_option_names": ["-h", "--help"],
+    "show_default": True,
+    "max_content_width": 100,
+}
+
+_TYPES: dict[Any, click.ParamType] = {
+    str: click.STRING,
+    int: click.INT,
+    float: click.FLOAT,
+    int | None: click.INT,
+    float | None: click.FLOAT,
+    tuple[str, ...]: click.STRING,
+}
+
+
+def _option(attribute: "Attribute[Any]") -> click.Option:
+    is_repeatable = attribute.type == tuple[str, ...]
+    return click.Option(
+        [flag_name(attribute.name), attribute.name],
+        type=_TYPES[attribute.type],
+        default=None if is_repeatable else attribute.default,
+        multiple=is_repeatable,
+        help=attribute.metadata["help"],
+        envvar=f"TRIOSERVE_{attribute.name.upper()}",
+        show_envvar=True,
+    )
+
+
+def _read_toml(path: str) -> dict[str, Any]:
+    """The settings of a TOML file, keyed as attributes. Raises ConfigError."""
+    try:
+        table = tomllib.loads(Path(path).read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigError(f"--config {path}: {error.strerror}") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(f"--config {path} is not valid TOML: {error}") from error
+    read = {name.replace("-", "_"): value for name, value in table.items()}
+    known = {attribute.name for attribute in settings()}
+    unknown = sorted(set(read) - known)
+    if unknown:
+        raise ConfigError(f"--config {path}: unknown setting {', '.join(unknown)}")
+    return read
+
+
+def _apply_config_file(context: click.Context, _parameter: click.Parameter, path: str | None) -> None:
+    if path is not None:
+        # Eager, so this runs before the other options look up their defaults.
+        context.default_map = _read_toml(path)
+
+
+def _command(name: str, callback: Callable[..., None] | None, help_text: str) -> click.Command:
+    config_option = click.Option(
+        ["--config"],
+        expose_value=False,
+        is_eager=True,
+        callback=_apply_config_file,
+        envvar="TRIOSERVE_CONFIG",
+        show_envvar=True,
+        metavar="FILE.toml",
+        help="Settings from a TOML file; flags and variables win over it.",
+    )
+    return click.Command(
+        name,
+        params=[*(_option(attribute) for attribute in settings()), config_option],
+        callback=callback,
+        help=help_text,
+        context_settings=_CONTEXT_SETTINGS,
+    )
+
+
+def load_config(arguments: Sequence[str] = ()) -> ServerConfig:
+    """Settings from `arguments`, `TRIOSERVE_*` variables and `--config`. Raises ConfigError."""
+    command = _command("serve", None, "")
+    try:
+        context = command.make_context("trioserve", list(arguments), **_CONTEXT_SETTINGS)
+    except click.ClickException as error:
+        raise ConfigError(error.format_message()) from error
+    return ServerConfig(**context.params)
+
+
+def _serve(**values: Any) -> None:
+    from trioserve.serve import serve_forever  # heavy: not for --help
+
+    sys.exit(serve_forever(ServerConfig(**values)))
+
+
+def _fail(message: str) -> int:
+    click.echo(f"trioserve: {message}", err=True)
+    return EXIT_CONFIG
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Entry point of the `trioserve` command."""
+    group = click.Group(
+        "trioserve",
+        help="Serve language models over an OpenAI-compatible HTTP API.",
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )
+    group.add_command(
+        _command("serve", _serve, "Load a model and serve it until SIGTERM or Ctrl-C.")
+    )
+    click.version_option(__version__, prog_name="trioserve")(group)
+    try:
+        group.main(arguments, standalone_mode=False, prog_name="trioserve")
+    except click.exceptions.NoArgsIsHelpError as error:
+        error.show()
+        sys.exit(EXIT_CONFIG)
+    except click.ClickException as error:
+        sys.exit(_fail(error.format_message()))
+    except ConfigError as error:
+        sys.exit(_fail(str(error)))
+    except click.Abort:
+        sys.exit(130)

@@ -1,0 +1,208 @@
+"""`Batch`: the serving state, pool, scheduler and open streams, and every change of it.
+
+No method is a checkpoint. The driver calls `plan`, `commit` and `retire`; requests call `add` and
+`abort`, from whatever task they run in, cancelled ones included.
+"""
+
+from collections.abc import Callable
+
+from attrs import define, field, frozen
+
+from trioserve.core import Finish, FinishReason, SequenceId, StepNumber
+from trioserve.device.base import StepResult
+from trioserve.engine.choice import Choice
+from trioserve.engine.served import ServedModel
+from trioserve.engine.statistics import EngineStatistics
+from trioserve.engine.stream import STREAM_CAPACITY_TOKENS, RequestStream
+from trioserve.errors import RequestFailed, TrioserveError
+from trioserve.kv.pool import PagePool
+from trioserve.scheduler.plan import StepPlan
+from trioserve.scheduler.scheduler import Scheduler, SchedulerLimits
+from trioserve.scheduler.sequence import Sequence
+from trioserve.text.assembler import TextAssembler
+
+
+@frozen
+class _FreeingPages:
+    """An abort whose pages wait for `fence`."""
+
+    fence: StepNumber
+    aborted_at: float
+    retired_before: StepNumber
+
+
+@define(eq=False)
+class Batch:
+    """One per model and device."""
+
+    model: ServedModel
+    max_running: int
+    statistics: EngineStatistics
+    clock: Callable[[], float]
+    pool: PagePool = field(init=False)
+    scheduler: Scheduler = field(init=False)
+    streams: set[RequestStream] = field(init=False, factory=set)
+    last_launched: StepNumber = field(init=False, default=StepNumber(0))
+    last_retired: StepNumber = field(init=False, default=StepNumber(0))
+    _live: dict[Sequence, tuple[RequestStream, Choice]] = field(init=False, factory=dict)
+    _next_sequence: int = field(init=False, default=1)
+    _freeing: list[_FreeingPages] = field(init=False, factory=list)
+
+    def __attrs_post_init__(self) -> None:
+        self.pool = PagePool(self.model.num_pages)
+        self.scheduler = Scheduler(
+            self.pool,
+            SchedulerLimits(
+                page_size=self.model.page_size,
+                max_running=self.max_running,
+                max_step_tokens=self.model.max_step_tokens,
+            ),
+        )
+
+    @property
+    def is_idle(self) -> bool:
+        """Nothing running, waiting or in flight."""
+        return not self._live and self.last_launched == self.last_retired
+
+    def add(self, stream: RequestStream) -> None:
+        """Enqueue every choice of the request, whole."""
+        request = stream.request
+        stream.choices = tuple(
+            self._new_choice(stream, index) for index in range(request.num_sequences)
+        )
+        self.streams.add(stream)
+        self.statistics.prompt_tokens.inc(stream.num_prompt_tokens)
+        for choice in stream.choices:
+            self._live[choice.sequence] = (stream, choice)
+            self.scheduler.add(choice.sequence)
+
+    def abort(self, stream: RequestStream, reason: str) -> None:
+        """End what is left of the request. Idempotent: an ended choice stays as it ended.
+
+        From here no further step includes it, no token is appended or billed; its pages are free
+        when the steps in flight that name them have retired.
+        """
+        unfinished = [choice for choice in stream.choices if choice.finish is None]
+        if not unfinished:
+            return
+        self.statistics.aborted.labels(reason).inc()
+        fences = [choice.sequence.last_step for choice in unfinished if choice.sequence.lease]
+        for choice in unfinished:
+            self._end(choice, Finish(FinishReason.ABORT))
+        self._time_freeing(max((fence for fence in fences if fence is not None), default=None))
+        stream.mark_started()
+        stream.notify()
+
+    def close(self, stream: RequestStream) -> None:
+        """The request's scope is left, for whatever reason: the one exit of every request."""
+        if stream.is_closed:
+            return
+        stream.is_closed = True
+        self.abort(stream, "cancelled")
+        self.streams.discard(stream)
+        self.statistics.e2e_s.observe(self.clock() - stream.opened_at)
+
+    def fail(self, stream: RequestStream, error: TrioserveError, reason: str) -> None:
+        """End the request with an error that its reader gets."""
+        self.abort(stream, reason)
+        stream.fail(error)
+
+    def plan(self) -> StepPlan | None:
+        """The next step, or None if there is nothing to compute now. Must be launched."""
+        recomputed_before = self.scheduler.num_recomputed_tokens
+        plan = self.scheduler.plan(StepNumber(self.last_launched + 1))
+        if plan is None:
+            return None
+        self.last_launched = plan.number
+        self.statistics.steps.inc()
+        self.statistics.recomputed_tokens.inc(
+            self.scheduler.num_recomputed_tokens - recomputed_before
+        )
+        for row in plan.rows:
+            stream, _ = self._live[row.sequence]
+            if not stream.is_started:
+                self.statistics.queue_s.observe(self.clock() - stream.opened_at)
+                stream.mark_started()
+        return plan
+
+    def commit(self, plan: StepPlan, result: StepResult) -> None:
+        """Append the sampled tokens of rows that are still wanted, and end what they end.
+
+        Commit comes before retire: a page that a commit keeps must not have been free meanwhile.
+        """
+        failures = {failure.row: failure.message for failure in result.failures}
+        for index, (row, token_id) in enumerate(zip(plan.rows, result.token_ids, strict=True)):
+            # Aborted or preempted since it was planned: nobody may see what was computed.
+            if row.sequence.epoch != row.epoch:
+                self.statistics.wasted_tokens.inc(token_id is not None)
+                continue
+            stream, choice = self._live[row.sequence]
+            if index in failures:
+                self.fail(stream, RequestFailed(failures[index]), "failed")
+            elif token_id is not None:
+                self._commit_token(stream, choice, token_id)
+
+    def retire(self, plan: StepPlan) -> None:
+        """The device is done with the step: pages that waited for it are free."""
+        self.last_retired = plan.number
+        self.pool.retire(plan.number)
+        now = self.clock()
+        for freeing in [freed for freed in self._freeing if freed.fence <= plan.number]:
+            self._freeing.remove(freeing)
+            self.statistics.cancel_to_free_s.observe(now - freeing.aborted_at)
+            self.statistics.cancel_to_free_steps.observe(freeing.fence - freeing.retired_before)
+
+    def check(self) -> None:
+        """Assert the page census and the scheduler's books."""
+        self.pool.check()
+        self.scheduler.check()
+
+    def _commit_token(self, stream: RequestStream, choice: Choice, token_id: int) -> None:
+        now = self.clock()
+        if choice.num_tokens == 0:
+            self.statistics.time_to_first_token_s.observe(now - stream.opened_at)
+        else:
+            self.statistics.inter_token_s.observe(now - choice.last_token_at)
+        choice.last_token_at = now
+        self.statistics.generation_tokens.inc()
+        finish = choice.commit(token_id)
+        if finish is not None:
+            self._end(choice, finish)
+        stream.notify()
+
+    def _end(self, choice: Choice, finish: Finish) -> None:
+        """The one way out for a sequence: it leaves the batch and its lease ends."""
+        self.scheduler.end(choice.sequence)
+        del self._live[choice.sequence]
+        choice.end(finish)
+
+    def _time_freeing(self, fence: StepNumber | None) -> None:
+        if fence is not None and fence > self.last_retired:
+            self._freeing.append(_FreeingPages(fence, self.clock(), self.last_retired))
+        else:
+            self.statistics.cancel_to_free_s.observe(0.0)
+            self.statistics.cancel_to_free_steps.observe(0)
+
+    def _new_choice(self, stream: RequestStream, index: int) -> Choice:
+        request = stream.request
+
+        def credit() -> int:
+            return STREAM_CAPACITY_TOKENS - choice.num_untaken
+
+        sequence = Sequence(
+            id=SequenceId(self._next_sequence),
+            prompt_ids=request.prompts[index // request.num_samples],
+            max_tokens=request.stop.max_tokens,
+            sampling=request.sampling,
+            sample_index=index,
+            credit=credit,
+        )
+        self._next_sequence += 1
+        choice = Choice(
+            index=index,
+            sequence=sequence,
+            stop=request.stop,
+            eos_ids=self.model.tokenizer.eos_token_ids,
+            assembler=TextAssembler(self.model.tokenizer, request.stop.strings),
+        )
+        return choice

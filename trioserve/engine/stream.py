@@ -1,0 +1,105 @@
+"""`RequestStream`: the bounded, conflating stream between the driver and one request's task."""
+
+from collections.abc import Callable
+
+import trio
+from attrs import define, field
+
+from trioserve.engine.choice import Choice
+from trioserve.engine.request import Delta, GenerateRequest
+from trioserve.errors import TrioserveError
+
+STREAM_CAPACITY_TOKENS = 64
+"""Tokens that a choice may be ahead of its reader.
+
+Enough that a reader who is late by a second does not slow its sequence on a CPU; small enough that
+a reader who has gone costs less than one prefill chunk.
+"""
+
+
+@define(eq=False)
+class RequestStream:
+    """All choices of one request. Made by `Engine.open_stream`; read by the request's own task.
+
+    The driver never waits for a reader: what has piled up since the last `receive` comes out as
+    one delta a choice, and a choice that is `STREAM_CAPACITY_TOKENS` ahead is not scheduled.
+    """
+
+    request: GenerateRequest
+    deadline: float
+    """Trio time at which the request is aborted; infinite without a request timeout."""
+    on_taken: Callable[[], None]
+    """Tells the driver that there is credit again."""
+    on_deadline: Callable[["RequestStream"], None]
+    opened_at: float
+    choices: tuple[Choice, ...] = field(init=False, default=())
+    is_closed: bool = field(init=False, default=False)
+    error: TrioserveError | None = field(init=False, default=None)
+    _started: trio.Event = field(init=False, factory=trio.Event)
+    _news: trio.Event = field(init=False, factory=trio.Event)
+
+    @property
+    def num_prompt_tokens(self) -> int:
+        """Each prompt counted once, whatever the number of samples."""
+        return sum(len(prompt) for prompt in self.request.prompts)
+
+    @property
+    def num_output_tokens(self) -> int:
+        """Tokens generated so far, over all choices."""
+        return sum(choice.num_tokens for choice in self.choices)
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether every choice has ended."""
+        return all(choice.finish is not None for choice in self.choices)
+
+    @property
+    def is_started(self) -> bool:
+        """Whether a step has included one of the choices."""
+        return self._started.is_set()
+
+    async def wait_started(self) -> None:
+        """Wait until the first choice is in a step, or the request has failed. A checkpoint."""
+        with trio.move_on_at(self.deadline) as deadline:
+            await self._started.wait()
+        if deadline.cancelled_caught:
+            self.on_deadline(self)
+        if self.error is not None:
+            raise self.error
+
+    async def receive(self) -> tuple[Delta, ...]:
+        """What the choices produced since the last call; waits for the first news. A checkpoint.
+
+        Raises RequestFailed or EngineDead as soon as the request has failed: what was not taken by
+        then belongs to an answer that will not be completed. Must not be called after every
+        choice's finish was taken.
+        """
+        with trio.move_on_at(self.deadline) as deadline:
+            await self._wait_news()
+        if deadline.cancelled_caught:
+            self.on_deadline(self)
+        if self.error is not None:
+            raise self.error
+        deltas = tuple(choice.take() for choice in self.choices if choice.has_news)
+        self.on_taken()
+        return deltas
+
+    def notify(self) -> None:
+        """Wake the reader: there is news. Not a checkpoint."""
+        self._news.set()
+
+    def mark_started(self) -> None:
+        """A step includes one of the choices now. Not a checkpoint."""
+        self._started.set()
+
+    def fail(self, error: TrioserveError) -> None:
+        """End the stream with an error. Not a checkpoint."""
+        self.error = error
+        self._started.set()
+        self._news.set()
+
+    async def _wait_news(self) -> None:
+        await trio.lowlevel.checkpoint()
+        while self.error is None and not any(choice.has_news for choice in self.choices):
+            self._news = trio.Event()
+            await self._news.wait()

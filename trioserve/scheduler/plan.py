@@ -1,0 +1,51 @@
+"""What one step computes: frozen rows, made by the scheduler, read by runner and commit."""
+
+from attrs import frozen
+
+from trioserve.core import PageId, SamplingParams, StepNumber
+from trioserve.scheduler.sequence import Sequence
+
+
+@frozen
+class PlanRow:
+    """One sequence's part of a step: a prefill chunk, or one token of decode.
+
+    The tokens fed have the positions start … start + num_tokens - 1; `page_ids` are the
+    sequence's pages in order and cover all of them. When `is_carried`, the one token fed is the
+    token that this sequence samples in the step launched just before, which the host has not seen.
+    """
+
+    sequence: Sequence
+    epoch: int
+    """The sequence's epoch when planned; a result for an older epoch is dropped."""
+    start: int
+    token_ids: tuple[int, ...]
+    is_carried: bool
+    page_ids: tuple[PageId, ...]
+    is_sampled: bool
+    """Draw a token from the logits of the row's last position."""
+    sampling: SamplingParams
+    sample_index: int
+
+    @property
+    def num_tokens(self) -> int:
+        """Tokens fed: the known ones, or the one carried over on the device."""
+        return 1 if self.is_carried else len(self.token_ids)
+
+    @property
+    def end(self) -> int:
+        """Position after the last token fed: where a sampled token will stand."""
+        return self.start + self.num_tokens
+
+
+@frozen
+class StepPlan:
+    """All rows of one step."""
+
+    number: StepNumber
+    rows: tuple[PlanRow, ...]
+
+    @property
+    def num_tokens(self) -> int:
+        """Tokens that the step computes."""
+        return sum(row.num_tokens for row in self.rows)

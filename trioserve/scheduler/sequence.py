@@ -1,0 +1,97 @@
+"""`Sequence`: one sample of one prompt on its way through the batch."""
+
+from collections.abc import Callable
+from enum import Enum, auto
+
+from attrs import define, field
+
+from trioserve.core import SamplingParams, SequenceId, StepNumber
+from trioserve.kv.pool import PageLease
+
+
+class SequenceState(Enum):
+    """Where the scheduler keeps a sequence."""
+
+    WAITING = auto()
+    """In the queue, without pages: new, or preempted."""
+    RUNNING = auto()
+    """In the batch, holding one of the running slots."""
+    PAUSED = auto()
+    """Holds pages but no slot: its reader has not taken what was produced."""
+    ENDED = auto()
+    """Finished or aborted; holds nothing."""
+
+
+@define(eq=False)
+class Sequence:
+    """The scheduler's view of one sample: its tokens, its pages and how far both have come.
+
+    Written by the scheduler (plan, preempt, end) and by the engine's commit (`append`), on one
+    thread.
+
+        token_ids   [ prompt ……………………… | output …………… ] (sampled, in flight: num_in_flight)
+        num_planned [ computed or being computed ]
+
+    A sequence needs computing while num_planned is short of all its tokens, the ones in flight
+    included; when a step's rows reach that end the step samples the next token.
+    """
+
+    id: SequenceId
+    prompt_ids: tuple[int, ...]
+    max_tokens: int
+    sampling: SamplingParams
+    sample_index: int
+    credit: Callable[[], int]
+    """Tokens that may still be produced before the reader has to take some; never negative."""
+    token_ids: list[int] = field(init=False)
+    state: SequenceState = field(init=False, default=SequenceState.WAITING)
+    lease: PageLease | None = field(init=False, default=None)
+    num_planned: int = field(init=False, default=0)
+    num_in_flight: int = field(init=False, default=0)
+    """Tokens that launched steps will sample and that are not committed yet."""
+    epoch: int = field(init=False, default=0)
+    """Raised when results in flight become void (preemption, end)."""
+    last_step: StepNumber | None = field(init=False, default=None)
+    """The newest step that names its pages: the fence for releasing them."""
+    num_preemptions: int = field(init=False, default=0)
+    num_computed_high: int = field(init=False, default=0)
+    """The most tokens ever computed: what lies below it is computed again after preemption."""
+
+    def __attrs_post_init__(self) -> None:
+        assert self.prompt_ids, "a sequence needs at least one prompt token"
+        self.token_ids = list(self.prompt_ids)
+
+    @property
+    def num_output(self) -> int:
+        """Tokens generated and committed."""
+        return len(self.token_ids) - len(self.prompt_ids)
+
+    @property
+    def num_missing(self) -> int:
+        """Tokens that must be fed before the next one can be sampled; 0 if nothing is to do."""
+        if self.num_output + self.num_in_flight >= self.max_tokens:
+            return 0
+        return len(self.token_ids) + self.num_in_flight - self.num_planned
+
+    @property
+    def has_credit(self) -> bool:
+        """Whether the reader has room for one more token beyond those in flight."""
+        return self.credit() > self.num_in_flight
+
+    def append(self, token_id: int) -> None:
+        """Commit a sampled token. Called by the engine's commit for live rows only."""
+        assert self.num_in_flight > 0, "a token was committed that no step had sampled"
+        self.num_in_flight -= 1
+        self.token_ids.append(token_id)
+
+    def drop_computed(self) -> None:
+        """Give the pages back and void what is in flight; the tokens stay. Not a checkpoint.
+
+        The one place where a sequence's lease ends, whatever state it was in.
+        """
+        if self.lease is not None:
+            self.lease.release(self.last_step)
+            self.lease = None
+        self.epoch += 1
+        self.num_planned = 0
+        self.num_in_flight = 0

@@ -1,0 +1,184 @@
+"""A model's own chat template: Jinja in a sandbox, rendered as transformers renders it.
+
+Rejected: transformers' renderer itself. Importing it takes a second and brings an HTTP client and
+numpy along; what chat templates rely on is the page of Jinja settings below.
+"""
+
+from __future__ import annotations
+
+import json
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import jinja2
+from jinja2 import nodes
+from jinja2.ext import Extension
+from jinja2.sandbox import ImmutableSandboxedEnvironment
+
+from trioserve.errors import ConfigError, TrioserveError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from jinja2.parser import Parser
+
+_MAX_DETAIL_CHARS = 200
+
+
+class ChatTemplateError(TrioserveError):
+    """The template refused these messages or failed on them; `detail` is one short line."""
+
+    def __init__(self, detail: str) -> None:
+        super().__init__(detail)
+        self.detail = detail
+
+
+class ChatTemplateMissing(TrioserveError):
+    """The model has no chat template, so messages cannot be rendered."""
+
+
+class ChatTemplate:
+    """One compiled template; shared by all requests, changes nothing.
+
+    `variables` are the names of special tokens that templates write (`bos_token`, `eos_token`, …).
+    Raises ConfigError when the source is not valid Jinja.
+
+    The sandbox keeps a template from reaching outside of its data and bounds `range`; a loop over
+    the messages is bounded by them.
+    """
+
+    def __init__(self, source: str, variables: Mapping[str, str]) -> None:
+        environment = _environment()
+        try:
+            tree = environment.parse(source)
+            self._template = environment.from_string(source)
+        except jinja2.TemplateSyntaxError as error:
+            raise ConfigError(
+                f"the model's chat template is not valid: {error.message} (line {error.lineno})"
+            ) from error
+        self._variables = dict(variables)
+        self._has_developer_role = "developer" in source
+        self._can_iterate_parts = _iterates_parts(tree)
+        self._can_take_strings = not self._can_iterate_parts or _tests_for_string(tree)
+
+    def render(
+        self, messages: Sequence[Mapping[str, Any]], *, add_generation_prompt: bool = True
+    ) -> str:
+        """The text that the model is to continue.
+
+        Messages are JSON-like mappings with a `role` and a `content`: a string, a list of
+        `{"type": "text", "text": …}` parts, or None. Each is adapted to what the template reads.
+        Raises ChatTemplateError.
+        """
+        try:
+            return self._template.render(
+                messages=[self._adapted(message) for message in messages],
+                tools=None,
+                documents=None,
+                add_generation_prompt=add_generation_prompt,
+                **self._variables,
+            )
+        # A template is a program and the messages are its input: besides Jinja's own errors it can
+        # raise whatever Python's operators do, and each is this request's fault alone.
+        except Exception as error:
+            raise ChatTemplateError(_one_line(error)) from error
+
+    def _adapted(self, message: Mapping[str, Any]) -> dict[str, Any]:
+        # Templates test for a key more often than for None, and write "None" where they do not.
+        adapted = {key: value for key, value in message.items() if value is not None}
+        if adapted.get("role") == "developer" and not self._has_developer_role:
+            adapted["role"] = "system"
+        content = adapted.get("content")
+        if isinstance(content, str):
+            if not self._can_take_strings:
+                adapted["content"] = [{"type": "text", "text": content}]
+        elif content is not None and not self._can_iterate_parts:
+            adapted["content"] = "\n".join(part["text"] for part in content)
+        return adapted
+
+
+class _GenerationTag(Extension):
+    """`{% generation %}…{% endgeneration %}` marks what an assistant wrote, for training. Here it
+    is only a scope."""
+
+    tags = {"generation"}  # noqa: RUF012 - Jinja's own attribute, read by it
+
+    def parse(self, parser: Parser) -> nodes.Node:
+        line = next(parser.stream).lineno
+        body = parser.parse_statements(("name:endgeneration",), drop_needle=True)
+        return nodes.Scope(body, lineno=line)
+
+
+def _environment() -> ImmutableSandboxedEnvironment:
+    # Output is a prompt, not HTML: escaping would change what the model reads.
+    environment = ImmutableSandboxedEnvironment(
+        trim_blocks=True,
+        lstrip_blocks=True,
+        autoescape=False,
+        extensions=["jinja2.ext.loopcontrols", _GenerationTag],
+    )
+    environment.filters["tojson"] = _to_json
+    environment.globals["raise_exception"] = _raise_exception
+    environment.globals["strftime_now"] = _strftime_now
+    return environment
+
+
+def _to_json(
+    value: Any,
+    ensure_ascii: bool = False,
+    indent: int | None = None,
+    separators: tuple[str, str] | None = None,
+    sort_keys: bool = False,
+) -> str:
+    """Jinja's own filter escapes for HTML and sorts the keys."""
+    return json.dumps(
+        value,
+        ensure_ascii=ensure_ascii,
+        indent=indent,
+        separators=separators,
+        sort_keys=sort_keys,
+    )
+
+
+def _raise_exception(message: str) -> NoReturn:
+    raise jinja2.TemplateError(message)
+
+
+def _strftime_now(date_format: str) -> str:
+    return datetime.now().astimezone().strftime(date_format)
+
+
+def _one_line(error: Exception) -> str:
+    detail = " ".join(str(error).split()) or type(error).__name__
+    return detail if len(detail) <= _MAX_DETAIL_CHARS else detail[: _MAX_DETAIL_CHARS - 1] + "…"
+
+
+def _iterates_parts(tree: nodes.Template) -> bool:
+    """Whether the template loops over a message's content and reads the fields of its parts.
+
+    The content may reach the loop under its own name only, as a macro's argument or a variable.
+    """
+    return any(_is_content(loop.iter) and _reads_fields(loop) for loop in tree.find_all(nodes.For))
+
+
+def _is_content(node: nodes.Node) -> bool:
+    match node:
+        case nodes.Filter(node=nodes.Node() as inner):
+            return _is_content(inner)
+        case nodes.Getattr(attr="content") | nodes.Name(name="content"):
+            return True
+        case nodes.Getitem(arg=nodes.Const(value="content")):
+            return True
+        case _:
+            return False
+
+
+def _reads_fields(loop: nodes.For) -> bool:
+    fields = {"type", "text"}
+    attributes = {node.attr for node in loop.find_all(nodes.Getattr)}
+    constants = {node.value for node in loop.find_all(nodes.Const) if isinstance(node.value, str)}
+    return bool(fields & (attributes | constants))
+
+
+def _tests_for_string(tree: nodes.Template) -> bool:
+    return any(test.name == "string" for test in tree.find_all(nodes.Test))
