@@ -25,7 +25,7 @@ _CONTEXT_SETTINGS = {
     "max_content_width": 100,
 }
 
-_TYPES: dict[Any, click.ParamType] = {
+_TYPES: dict[Any, click.ParamType[Any]] = {
     str: click.STRING,
     int: click.INT,
     float: click.FLOAT,
@@ -64,7 +64,9 @@ def _read_toml(path: str) -> dict[str, Any]:
     return read
 
 
-def _apply_config_file(context: click.Context, _parameter: click.Parameter, path: str | None) -> None:
+def _apply_config_file(
+    context: click.Context, _parameter: click.Parameter, path: str | None
+) -> None:
     if path is not None:
         # Eager, so this runs before the other options look up their defaults.
         context.default_map = _read_toml(path)
@@ -94,7 +96,7 @@ def load_config(arguments: Sequence[str] = ()) -> ServerConfig:
     """Settings from `arguments`, `TRIOSERVE_*` variables and `--config`. Raises ConfigError."""
     command = _command("serve", None, "")
     try:
-        context = command.make_context("trioserve", list(arguments), **_CONTEXT_SETTINGS)
+        context = command.make_context("trioserve", list(arguments))
     except click.ClickException as error:
         raise ConfigError(error.format_message()) from error
     return ServerConfig(**context.params)

@@ -65,7 +65,8 @@ class ServerConfig:
         (), "Name that clients use for the model (repeatable); default: the model path."
     )
     context_length: int | None = _setting(
-        None, "Most tokens of prompt and output together; default: what the model allows.",
+        None,
+        "Most tokens of prompt and output together; default: what the model allows.",
         _in_range(1),
     )
     page_size: int = _setting(16, "Tokens in a page of the KV pool.", _power_of_two)
@@ -73,14 +74,16 @@ class ServerConfig:
         None, "Tokens that the KV pool holds; default: from free memory.", _in_range(1)
     )
     chunked_prefill_size: int | None = _setting(
-        None, "Most prompt tokens computed in one step; default: measured on the device.",
+        None,
+        "Most prompt tokens computed in one step; default: measured on the device.",
         _in_range(1),
     )
     max_running_requests: int | None = _setting(
         None, "Most sequences computed at once; default: the engine's limit.", _in_range(1)
     )
     max_queued_requests: int | None = _setting(
-        None, "Most sequences waiting before requests are refused with 503; default: no limit.",
+        None,
+        "Most sequences waiting before requests are refused with 503; default: no limit.",
         _in_range(0),
     )
     default_max_tokens: str = _setting(
@@ -90,15 +93,18 @@ class ServerConfig:
         33_554_432, "Largest request body; larger ones get 413.", _in_range(1)
     )
     stall_timeout: float = _setting(
-        30.0, "Seconds after which a client that takes nothing is aborted.",
+        30.0,
+        "Seconds after which a client that takes nothing is aborted.",
         _in_range(0, is_low_open=True),
     )
     queue_timeout: float | None = _setting(
-        None, "Seconds a request may wait for its first step before it gets 503; default: no limit.",
+        None,
+        "Seconds a request may wait for its first step before it gets 503; default: no limit.",
         _in_range(0, is_low_open=True),
     )
     request_timeout: float | None = _setting(
-        None, "Seconds after which a request ends with finish_reason abort; default: no limit.",
+        None,
+        "Seconds after which a request ends with finish_reason abort; default: no limit.",
         _in_range(0, is_low_open=True),
     )
     drain_timeout: float = _setting(

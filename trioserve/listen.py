@@ -277,3 +277,16 @@ def _borrowed(fd: int) -> Iterator[socket.socket]:
         yield sock
     finally:
         sock.detach()
+
+
+def listening_url() -> str:
+    """Where this process listens, for people to paste; empty where that cannot be found out.
+
+    For listeners that a stock Hypercorn made, so it is right once those listen.
+    """
+    for _, _, sock in _stream_sockets():
+        with suppress(OSError):
+            host, port = sock.getsockname()[:2]
+            if port != 0 and not _is_connected(sock):
+                return f"http://{_shown(host, port)}"
+    return ""

@@ -44,7 +44,9 @@ async def start(depth: int, nursery: trio.Nursery) -> AsyncIterator[StartBench]:
         benches.append(Bench(engine, device, runner))
         return benches[-1]
 
-    yield start_bench
-    for bench in benches:
-        # The driver waits for steps in flight before it lets itself be cancelled.
-        bench.finish_all()
+    try:
+        yield start_bench
+    finally:
+        for bench in benches:
+            # The driver waits for steps in flight before it lets itself be cancelled.
+            bench.finish_all()

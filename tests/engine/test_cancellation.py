@@ -55,7 +55,9 @@ async def test_a_queued_request_leaves_without_a_step(start: StartBench) -> None
         assert bench.engine.batch.scheduler.num_waiting == 0
         bench.finish_all()
         assert await read_all(first) == [expected(b"first", 3)]
-    assert all(row.sequence.prompt_ids == tuple(b"first") for p in bench.runner.plans for row in p.rows)
+    assert all(
+        row.sequence.prompt_ids == tuple(b"first") for p in bench.runner.plans for row in p.rows
+    )
     bench.check_idle()
 
 
@@ -87,7 +89,7 @@ async def test_leaving_the_scope_works_in_a_cancelled_task(start: StartBench) ->
 async def test_abort_is_idempotent_and_counted_once(start: StartBench) -> None:
     bench = await start()
     engine = bench.engine
-    with engine.open_stream(request(b"abc", 1000)) as stream:
+    with engine.open_stream(request(b"abc", 200)) as stream:
         await stream.receive()
         engine.abort(stream, "shutdown")
         engine.abort(stream, "shutdown")

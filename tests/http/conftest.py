@@ -15,7 +15,7 @@ KEEP_ALIVE_S = 1
 WAYS = ("serve", "hypercorn-trio", "hypercorn-asyncio")
 
 
-def start_seam_app(way: str, *flags: str) -> ServerProcess:
+def start_seam_app(way: str) -> ServerProcess:
     env = {
         "PYTHONPATH": str(HERE.parents[1]),
         "SEAM_STALL_TIMEOUT_S": str(STALL_TIMEOUT_S),
@@ -26,7 +26,7 @@ def start_seam_app(way: str, *flags: str) -> ServerProcess:
         command = [sys.executable, str(HERE / "seam_app.py"), str(port)]
         return ServerProcess(command, port=port, env=env)
     worker = way.removeprefix("hypercorn-")
-    flags = ("--worker-class", worker, "--keep-alive", str(KEEP_ALIVE_S), *flags)
+    flags = ("--worker-class", worker, "--keep-alive", str(KEEP_ALIVE_S))
     return ServerProcess.hypercorn("seam_app:app", *flags, env=env, directory=HERE)
 
 
@@ -42,13 +42,6 @@ async def server(running_server: ServerProcess) -> AsyncIterator[ServerProcess]:
     await running_server.wait_ready("/now")
     yield running_server
     assert running_server.exit_code is None, running_server.output
-
-
-@pytest.fixture(params=WAYS)
-def own_server(request: pytest.FixtureRequest) -> Iterator[ServerProcess]:
-    """A server that the test may stop."""
-    with start_seam_app(request.param, "--graceful-timeout", "3") as server:
-        yield server
 
 
 @pytest.fixture

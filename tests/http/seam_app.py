@@ -152,6 +152,11 @@ def make_app() -> SeamApp:
     async def count() -> dict[str, Any]:
         return asdict(app.counts[request.args["id"]])
 
+    @app.get("/open")
+    async def num_open() -> str:
+        """Requests that are open besides this one."""
+        return str(len(app.open_requests) - 1)
+
     @app.post("/die")
     async def die() -> str:
         app.fail.set()
@@ -175,7 +180,8 @@ class SeamCallable:
 
     @staticmethod
     def _end_process(error: BaseException) -> None:
-        os._exit(3)
+        logging.error("ended by %r", error)
+        end_process(3)
 
 
 class _ListeningConfig(Config):

@@ -5,7 +5,7 @@ import trio
 
 from tests.http.seam_client import wait_count
 from trioserve.testing.http2 import Http2Client
-from trioserve.testing.server_process import ServerProcess
+from trioserve.testing.server_process import ServerProcess, wait_until
 
 pytestmark = pytest.mark.slow
 
@@ -67,6 +67,21 @@ async def test_a_stream_that_is_not_read_is_reset_and_its_connection_goes_on(
             assert stalled.is_reset
             await wait_count(server, key, timeout_s=1, opened=1, aborted=1, ended=1)
             assert (await client.get("/now")).body == b"now"
+
+
+async def test_a_connection_that_does_not_take_the_reset_is_closed(
+    server: ServerProcess, key: str
+) -> None:
+    """Its socket is not read at all, so the whole connection stands still."""
+    async with await connect(server, window_len=2**30) as client:
+        await client.widen_connection_window(2**30)
+        await client.send("GET", f"/flood?id={key}")
+        await wait_count(server, key, timeout_s=5, opened=1, aborted=1, ended=1)
+
+        async def is_over() -> bool:
+            return (await server.get("/open")).json() == 0
+
+        await wait_until(is_over, timeout_s=5)
 
 
 async def test_a_body_that_breaks_off_resets_its_stream(server: ServerProcess, key: str) -> None:

@@ -12,50 +12,47 @@ from trioserve.testing.server_process import ServerProcess
 pytestmark = pytest.mark.slow
 
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
+SETTINGS = b"\x00\x00\x00\x04\x00\x00\x00\x00\x00"
+NOT_ASCII = b"\x82\x86\x04\x03/\xff\xfe\x41\x01a"  # GET, http, the path, the authority
+HEADERS = len(NOT_ASCII).to_bytes(3, "big") + b"\x01\x05\x00\x00\x00\x01" + NOT_ASCII
+
+GET = b"GET /now HTTP/1.1\r\nHost: a\r\n"
+POST = b"POST /length HTTP/1.1\r\nHost: a\r\n"
+UPGRADE = GET + b"Connection: Upgrade\r\nUpgrade: "
+WORDS = [b"GET", b"POST", b"/now", b" ", b"\r\n", b"HTTP/1.1", b"Host: a", b":", b"\0", b"\xff"]
+
 NUM_CONNECTIONS = 500
 
 
 def malformed(rng: random.Random) -> bytes:
     """Bytes of the kinds that scanners, broken proxies and fuzzers send."""
     noise = rng.randbytes(rng.randrange(1, 400))
-    words = [b"GET", b"POST", b"/now", b" ", b"\r\n", b"HTTP/1.1", b"Host: a", b":", b"\0", b"\xff"]
-    settings = b"\x00\x00\x00\x04\x00\x00\x00\x00\x00"
+    key = b"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n\r\n"
     return rng.choice(
         [
             noise,
-            b"".join(rng.choices(words, k=rng.randrange(1, 30))),
-            b"GET /now HTTP/1.1\r\nHost: a\r\n" + noise + b"\r\n\r\n",
-            b"GET /now HTTP/1.1\r\nHost: a\r\n\r\n" + noise,
-            b"GET /n\xc3\xb6w HTTP/1.1\r\nHost: a\r\n\r\n",
-            b"GET /%ff%fe HTTP/1.1\r\nHost: a\r\n\r\n",
-            b"POST /length HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\n12",
-            b"POST /length HTTP/1.1\r\nHost: a\r\nContent-Length: -5\r\n\r\n12",
-            b"POST /length HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n" + noise,
-            b"POST /length HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\nContent-Length: 9\r\n\r\n",
-            b"GET / HTTP/1.1\r\nHost: a\r\nX: " + b"y" * 70000,
-            # Upgrades: one that asks for a WebSocket and goes on at once, one to HTTP/2 with
-            # settings that are none.
-            b"GET /now HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"
-            b"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n\r\n"
-            + noise,
-            b"GET /now HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n"
-            + noise,
-            (
-                b"GET /now HTTP/1.1\r\nHost: a\r\nConnection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\n"
-                b"HTTP2-Settings: !!!\r\n\r\n"
-            ),
-            b"GET /now HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: h2c\r\n\r\n" + noise,
+            b"".join(rng.choices(WORDS, k=rng.randrange(1, 30))),
+            GET + noise + b"\r\n\r\n",
+            GET + b"\r\n" + noise,
+            GET + b"X: " + b"y" * 70000,
+            GET.replace(b"now", b"n\xc3\xb6w") + b"\r\n",
+            GET.replace(b"now", b"%ff%fe") + b"\r\n",
+            POST + b"Content-Length: 5\r\n\r\n12",
+            POST + b"Content-Length: -5\r\n\r\n12",
+            POST + b"Content-Length: 9\r\nExpect: 100-continue\r\n\r\n",
+            POST + b"Transfer-Encoding: chunked\r\n\r\nzz\r\n" + noise,
+            # Upgrades that go on at once, or with settings that are none.
+            UPGRADE + b"websocket\r\n" + key + noise,
+            UPGRADE + b"websocket\r\n\r\n" + noise,
+            UPGRADE + b"h2c\r\nHTTP2-Settings: !!!\r\n\r\n",
+            UPGRADE + b"h2c\r\n\r\n" + noise,
             b"PRI * HTTP/2.0\r\n\r\n" + noise,
             PREFACE + noise,
-            PREFACE + settings + noise,
-            # A request for a path that is not ASCII.
-            PREFACE
-            + settings
-            + b"\x00\x00\x0a\x01\x05\x00\x00\x00\x01"
-            + b"\x82\x86\x04\x03/\xff\xfe\x41\x01a",
-            # A frame for a stream that never was, a priority loop.
-            PREFACE + settings + b"\x00\x00\x04\x00\x00\x00\x00\x00\x07abcd",
-            PREFACE + settings + b"\x00\x00\x05\x02\x00\x00\x00\x00\x03\x00\x00\x00\x03\x10",
+            PREFACE + SETTINGS + noise,
+            PREFACE + SETTINGS + HEADERS,
+            # A frame for a stream that never was, a stream that depends on itself.
+            PREFACE + SETTINGS + b"\x00\x00\x04\x00\x00\x00\x00\x00\x07abcd",
+            PREFACE + SETTINGS + b"\x00\x00\x05\x02\x00\x00\x00\x00\x03\x00\x00\x00\x03\x10",
         ]
     )
 
@@ -110,10 +107,7 @@ async def test_a_path_that_is_not_ascii_ends_its_own_connection_only(
     async with await server.connect() as client:
         await client.send("GET", f"/stream?id={key}&events=50")
         async with await server.connect() as attacker:
-            block = b"\x82\x86\x04\x03/\xff\xfe\x41\x01a"  # GET, http, the path, the authority
-            frame = len(block).to_bytes(3, "big") + b"\x01\x05\x00\x00\x00\x01" + block
-            settings = b"\x00\x00\x00\x04\x00\x00\x00\x00\x00"
-            await attacker.stream.send_all(PREFACE + settings + frame)
+            await attacker.stream.send_all(PREFACE + SETTINGS + HEADERS)
             with trio.fail_after(2):
                 await attacker.read_until_closed()
         with trio.fail_after(5):

@@ -1,41 +1,63 @@
 """The end of a server, under each way to start it."""
 
-import contextlib
 import signal
+from contextlib import suppress
 
+import h11
 import pytest
 import trio
 
+from tests.http.conftest import WAYS, start_seam_app
 from tests.http.seam_client import open_stream, wait_count
 from trioserve.testing.server_process import ServerProcess
 
 pytestmark = pytest.mark.slow
 
 
-async def test_sigterm_lets_a_stream_finish_although_another_reader_has_stopped(
-    own_server: ServerProcess,
-) -> None:
-    server = own_server
-    await server.wait_ready("/now")
-    async with await server.connect(receive_buffer_len=4096) as stalled:
-        await stalled.send("GET", "/flood?id=stalled")
-        await wait_count(server, "stalled", timeout_s=2, opened=1)
-        async with await open_stream(server, "good", "&events=30") as good:
-            server.send_signal(signal.SIGTERM)
-            with trio.fail_after(3):
+@pytest.mark.parametrize("way", WAYS)
+async def test_sigterm_lets_a_stream_finish_although_another_reader_has_stopped(way: str) -> None:
+    with start_seam_app(way) as server:
+        await server.wait_ready("/now")
+        async with await server.connect(receive_buffer_len=4096) as stalled:
+            await stalled.send("GET", "/flood?id=stalled")
+            await wait_count(server, "stalled", timeout_s=2, opened=1)
+            async with await open_stream(server, "good", "&events=30") as good:
+                server.send_signal(signal.SIGTERM)
                 rest = b""
-                while (data := await good.read_data()) is not None:
-                    rest += data
-            assert rest.endswith(b"data: 29\n\n")
-        # Its limit is 0.75 s; stock Hypercorn would wait for this reader for ever.
-        assert await server.wait_exit(timeout_s=5) == 0
+                with trio.fail_after(3):
+                    while (data := await good.read_data()) is not None:
+                        rest += data
+                assert rest.endswith(b"data: 29\n\n")
+            # The stall limit is 0.75 s; a stock Hypercorn would wait for this reader for ever.
+            assert await server.wait_exit(timeout_s=5) == 0
 
 
-async def test_a_dead_lifespan_is_seen(own_server: ServerProcess) -> None:
-    server = own_server
+async def die(server: ServerProcess) -> None:
     await server.wait_ready("/now")
     async with await server.connect() as client:
-        with contextlib.suppress(Exception):
+        with suppress(h11.RemoteProtocolError, trio.BrokenResourceError):
             await client.post_json("/die", None)
-        if "asyncio" in server.way:
-            assert await server.wait_exit() != 0
+
+
+async def test_an_engine_that_dies_under_serve_ends_the_process() -> None:
+    with start_seam_app("serve") as server:
+        await die(server)
+        assert await server.wait_exit() == 1
+        assert "the engine died" in server.output
+
+
+async def test_an_engine_that_dies_in_guest_mode_ends_the_process() -> None:
+    with start_seam_app("hypercorn-asyncio") as server:
+        await die(server)
+        # Hypercorn's parent process would report 0 for any code of its worker's.
+        assert await server.wait_exit() not in {0, None}
+        assert "ended by" in server.output
+        assert "the engine died" in server.output
+
+
+async def test_hypercorn_goes_on_without_a_lifespan_that_died() -> None:
+    """Why the app itself has to end the process under `-k trio`."""
+    with start_seam_app("hypercorn-trio") as server:
+        await die(server)
+        await server.wait_output("shutdown without Lifespan support")
+        assert (await server.get("/now")).status == 200

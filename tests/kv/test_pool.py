@@ -62,7 +62,11 @@ def test_releasing_twice_is_our_own_mistake_and_asserts() -> None:
         lease.release(None)
 
 
-@given(st.lists(st.tuples(st.sampled_from(["lease", "extend", "release", "retire"]), st.integers(0, 5))))
+@given(
+    st.lists(
+        st.tuples(st.sampled_from(["lease", "extend", "release", "retire"]), st.integers(0, 5))
+    )
+)
 def test_census_is_whole_after_any_history(history: list[tuple[str, int]]) -> None:
     pool = PagePool(12)
     leases = []

@@ -106,8 +106,8 @@ def test_sliding_window_counts_only_where_it_is_active() -> None:
     def window(config: dict[str, Any]) -> int | None:
         return spec_from_config(config).sliding_window
 
-    assert window(of("MistralForCausalLM", sliding_window=128)) == 128
-    assert window(of("MistralForCausalLM", sliding_window=None)) is None
+    assert window(of("MistralForCausalLM", num_key_value_heads=4, sliding_window=128)) == 128
+    assert window(of("MistralForCausalLM", num_key_value_heads=4, sliding_window=None)) is None
     assert window(of("LlamaForCausalLM", sliding_window=128)) is None
     assert window(of("Qwen2ForCausalLM", num_key_value_heads=4, sliding_window=128)) is None
     used = of(
@@ -118,7 +118,7 @@ def test_sliding_window_counts_only_where_it_is_active() -> None:
 
 
 def test_sliding_window_shorter_than_the_context_is_refused_with_the_remedy() -> None:
-    spec = spec_from_config(of("MistralForCausalLM", sliding_window=128))
+    spec = spec_from_config(of("MistralForCausalLM", num_key_value_heads=4, sliding_window=128))
     with pytest.raises(ConfigError, match="--context-length 128"):
         choose_max_model_len(spec, None)
     assert choose_max_model_len(spec, 128) == 128

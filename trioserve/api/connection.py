@@ -48,28 +48,30 @@ class RequestConnection(TrioASGIHTTPConnection):
     def __init__(self, app: Quart, scope: HTTPScope) -> None:
         super().__init__(app, scope)
         self._open_requests = cast("ScopedApp", app).open_requests
-        self._is_http2 = scope["http_version"] == "2"
+        self._record = _record(scope)
         self._is_begun = False
-        self._is_finishing = False
         self._is_complete = False
 
     async def __call__(self, receive: ASGIReceiveCallable, send: ASGISendCallable) -> None:
         request = self._create_request_from_scope(send)
-        try:
-            async with trio.open_nursery() as nursery:
-                nursery.start_soon(self.handle_messages, nursery, request, receive)
-                await self.handle_request(nursery, request, send)
-        except Exception:
+        cast("dict[str, Any]", request.scope)[OPEN_REQUEST_KEY] = self._record
+        with self._open_requests.opened(self._record):
+            try:
+                with self._record.cancel_scope:
+                    async with trio.open_nursery() as nursery:
+                        nursery.start_soon(self.handle_messages, nursery, request, receive)
+                        await self.handle_request(nursery, request, send)
+            except Exception:
+                await self._reset_if_cut(send)
+                raise
             await self._reset_if_cut(send)
-            raise
-        await self._reset_if_cut(send)
 
     async def handle_messages(  # type: ignore[override]  # Quart-Trio's signature, not Quart's
         self, nursery: trio.Nursery, request: Request, receive: ASGIReceiveCallable
     ) -> None:
         # Quart's own loop, past Quart-Trio's override, which cancels whenever the loop ends.
         await ASGIHTTPConnection.handle_messages(self, request, receive)
-        if self._is_finishing:
+        if self._record.is_finishing:
             # At the end of a response this disconnect is nothing but the end, and the task that
             # sends is done within a few steps of the scheduler. On HTTP/2 a client that drops the
             # connection now leaves that task waiting for ever, so the wait has a bound.
@@ -79,43 +81,41 @@ class RequestConnection(TrioASGIHTTPConnection):
     async def handle_request(  # type: ignore[override]  # as above
         self, nursery: trio.Nursery, request: Request, send: ASGISendCallable
     ) -> None:
-        record = self._record(nursery.cancel_scope)
-        cast("dict[str, Any]", request.scope)[OPEN_REQUEST_KEY] = record
-        with self._open_requests.opened(record):
+        with self._record.stack:
             response = await self.app.handle_request(request)
-            await self._send_response(partial(self._send, record, send), response)
+            await self._send_response(partial(self._send, send), response)
         nursery.cancel_scope.cancel()
 
-    async def _send(
-        self, record: OpenRequest, send: ASGISendCallable, message: ASGISendEvent
-    ) -> None:
+    async def _send(self, send: ASGISendCallable, message: ASGISendEvent) -> None:
         self._is_begun = True
         is_last = message["type"] == "http.response.body" and not message.get("more_body", False)
         if is_last:
-            self._is_finishing = record.is_finishing = True
-        with record.pending_write():
+            self._record.is_finishing = True
+        with self._record.pending_write():
             await send(message)
-        if is_last:
-            self._is_complete = True
+        self._is_complete = is_last
 
     async def _reset_if_cut(self, send: ASGISendCallable) -> None:
-        if self._is_http2 and self._is_begun and not self._is_complete:
-            reset = cast("dict[str, Any]", self.scope).get(RESET_KEY, partial(reset_stream, send))
-            await cast("Callable[[], Awaitable[None]]", reset)()
+        """On HTTP/2, a response that ended early would leave its client waiting for the rest."""
+        if self._record.is_http2 and self._is_begun and not self._is_complete:
+            scope = cast("dict[str, Any]", self.scope)
+            reset: Callable[[], Awaitable[None]] = scope.get(RESET_KEY, partial(reset_stream, send))
+            # A write like any other: a connection that takes not even this is closed by the watch.
+            with self._record.pending_write():
+                await reset()
 
-    def _record(self, cancel_scope: trio.CancelScope) -> OpenRequest:
-        scope = cast("dict[str, Any]", self.scope)
-        client, server = scope.get("client"), scope.get("server")
-        addresses: AddressPair | None = None
-        if client and server and server[1] is not None:
-            addresses = ((client[0], client[1]), (server[0], server[1]))
-        return OpenRequest(
-            cancel_scope=cancel_scope,
-            is_http2=self._is_http2,
-            addresses=addresses,
-            opened_at=trio.current_time(),
-            socket=(scope.get("state") or {}).get(SOCKET_KEY),
-        )
+
+def _record(scope: HTTPScope) -> OpenRequest:
+    client, server = scope.get("client"), scope.get("server")
+    addresses: AddressPair | None = None
+    if client and server and server[1] is not None:
+        addresses = ((client[0], client[1]), (server[0], server[1]))
+    return OpenRequest(
+        is_http2=scope["http_version"] == "2",
+        addresses=addresses,
+        opened_at=trio.current_time(),
+        socket=cast("dict[str, Any]", scope.get("state") or {}).get(SOCKET_KEY),
+    )
 
 
 class ScopedApp(QuartTrio):

@@ -28,13 +28,13 @@ class OpenRequest:
     request on `stack`. The fields below are the connection's and the watch's.
     """
 
-    cancel_scope: trio.CancelScope
-    """Cancelling it ends the request, wherever it is."""
     is_http2: bool
     addresses: AddressPair | None
     """None for a Unix socket."""
     opened_at: float
     socket: ConnectionSocket | None = None
+    cancel_scope: trio.CancelScope = field(factory=trio.CancelScope, init=False)
+    """Cancelling it ends the request, wherever it is."""
     stack: ExitStack = field(factory=ExitStack, init=False)
     """Encloses both the handler and the sending of the body; its callbacks must not wait."""
     on_end: Callable[[], None] | None = field(default=None, init=False)
@@ -108,12 +108,11 @@ class OpenRequests:
 
     @contextmanager
     def opened(self, request: OpenRequest) -> Iterator[None]:
-        """Around a request, from before its handler until after its last byte; ends its stack."""
+        """Around a request, from before its handler until after its last byte."""
         self._requests[request] = None
         self._notify()
         try:
-            with request.stack:
-                yield
+            yield
         finally:
             del self._requests[request]
             self._notify()
@@ -159,7 +158,8 @@ async def watch_connections(
     """Ends the requests that nobody reads any more. Runs in the engine nursery until cancelled.
 
     - A write that has waited `stall_timeout_s` without a byte getting through: the sequences are
-      aborted first, then the connection is closed; on HTTP/2 only the stream is reset.
+      aborted first, then the connection is closed. On HTTP/2 only the stream is reset, and the
+      connection is closed if it does not take that either.
     - A client that closed or half closed an HTTP/1.1 connection which Hypercorn has not noticed:
       bytes pipelined behind the request have parked its reader.
 
@@ -181,7 +181,7 @@ async def watch_connections(
                     logger.info(
                         "%s took nothing for %g s: aborted", _name(request), stall_timeout_s
                     )
-                request.end(is_connection_closed=not request.is_http2)
+                request.end(is_connection_closed=request.is_ended or not request.is_http2)
             elif state is not None and state.has_peer_closed and not request.is_http2:
                 request.end(is_connection_closed=True)
 

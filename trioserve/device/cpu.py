@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 import outcome
 import trio
 from attrs import define, field
+from outcome import Outcome
 
 from trioserve.device.base import Step, StepResult, Ticket
 
@@ -21,11 +22,11 @@ class CpuTicket:
     work: Callable[[], Any]
     token: trio.lowlevel.TrioToken
     done: trio.Event = field(factory=trio.Event)
-    outcome: "outcome.Outcome[Any] | None" = None
+    result: "Outcome[Any] | None" = None
 
-    def complete(self, result: "outcome.Outcome[Any]") -> None:
+    def complete(self, result: "Outcome[Any]") -> None:
         """Called on the Trio thread."""
-        self.outcome = result
+        self.result = result
         self.done.set()
 
 
@@ -80,8 +81,8 @@ class CpuDevice:
 
     async def _wait(self, ticket: CpuTicket) -> Any:
         await ticket.done.wait()
-        assert ticket.outcome is not None, "done without an outcome"
-        return ticket.outcome.unwrap()
+        assert ticket.result is not None, "done without an outcome"
+        return ticket.result.unwrap()
 
     def _serve(self) -> None:
         while (ticket := self._work.get()) is not None:

@@ -2,8 +2,12 @@
 
 Called by `model` on the device's thread. Every tensor is a contiguous CPU tensor of the dtype
 named (float32 unless said otherwise); another raises ValueError, since a kernel compiled anew for
-it would hold a step up for seconds. Every result is a new tensor. Row i of a result depends on row
-i of the inputs alone, bit for bit, whatever the batch.
+it would hold a step up for seconds, and so do shapes that do not belong together, since kernels do
+not check their bounds. Every result is a new tensor. Row i of a result depends on row i of the
+inputs alone, bit for bit, whatever the batch.
+
+The order of import matters: torch comes before Numba, so that both use torch's OpenMP library and
+one team of threads.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -11,10 +15,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 from torch import Tensor
-from trioserve_kernels import linear, rms_norm as _rms_norm, rope_write_kv as _rope_write_kv
+
+from trioserve_kernels import rms_norm as _rms_norm
+from trioserve_kernels import rope_write_kv as _rope_write_kv
 from trioserve_kernels import silu_mul as _silu_mul
-from trioserve_kernels.jit import num_threads
-from trioserve_kernels.linear import PackedLinear
+from trioserve_kernels.jit import num_threads, set_num_threads
+from trioserve_kernels.linear import PackedLinear, safe_rows
 from trioserve_kernels.paged_attention import cpu as _paged_attention
 
 if TYPE_CHECKING:
@@ -33,6 +39,7 @@ __all__ = [
 
 def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
     """x [rows, h], weight [h] -> [rows, h]."""
+    _require(weight.shape == x.shape[1:])
     out = torch.empty_like(x)
     _rms_norm.cpu(_array(x), _array(weight), np.float32(eps), out.numpy())
     return out
@@ -40,6 +47,7 @@ def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
 
 def add_rms_norm(x: Tensor, residual: Tensor, weight: Tensor, eps: float) -> Tensor:
     """Add x to `residual` [rows, h] in place; the norm of the sum, [rows, h]."""
+    _require(weight.shape == x.shape[1:] and residual.shape == x.shape)
     out = torch.empty_like(x)
     _rms_norm.cpu_add(_array(x), _array(residual), _array(weight), np.float32(eps), out.numpy())
     return out
@@ -65,8 +73,13 @@ def rope_write_kv(
     position out of range.
     """
     num_kv_heads, head_dim = k_pages.shape[1], k_pages.shape[3]
-    num_q_heads = qkv.shape[1] // head_dim - 2 * num_kv_heads
-    out = torch.empty((qkv.shape[0], num_q_heads, head_dim))
+    rows, width = qkv.shape
+    num_q_heads = width // head_dim - 2 * num_kv_heads
+    _require(num_q_heads > 0 and width % head_dim == 0 and head_dim == 2 * cos.shape[1])
+    _require(v_pages.shape == k_pages.shape and sin.shape == cos.shape)
+    _require(positions.shape == slots.shape == (rows,))
+    _require(all(norm is None or norm.shape == (head_dim,) for norm in (q_norm, k_norm)))
+    out = torch.empty((rows, num_q_heads, head_dim))
     _rope_write_kv.cpu(
         _array(qkv),
         _array(positions, torch.int32),
@@ -95,9 +108,15 @@ def paged_attention(
     """Row r of q [rows, hq, d] over positions 0..positions[r] of sequence row_sequence[r].
 
     pages [num_pages, hkv, page_size, d]; page_table [num_seqs, max_pages] int32; row_sequence,
-    positions [rows] int32. Rows of one sequence that stand together share the reading of its
-    pages. Raises IndexError for a page, position or sequence out of range.
+    positions [rows] int32; d is a multiple of 4. Rows of one sequence that stand together share the
+    reading of its pages. Raises IndexError for a page, position or sequence out of range.
     """
+    rows, num_q_heads, head_dim = q.shape
+    if head_dim % 4:
+        raise ValueError(f"the width of a head is {head_dim}, not a multiple of 4")
+    _require(k_pages.shape[3] == head_dim and v_pages.shape == k_pages.shape)
+    _require(num_q_heads % k_pages.shape[1] == 0)
+    _require(row_sequence.shape == positions.shape == (rows,) and page_table.ndim == 2)
     out = torch.empty_like(q)
     _paged_attention.cpu(
         _array(q),
@@ -115,6 +134,7 @@ def paged_attention(
 
 def silu_mul(gate_up: Tensor) -> Tensor:
     """gate_up [rows, 2*i], gate first -> silu(gate) * up, [rows, i]."""
+    _require(gate_up.shape[1] % 2 == 0)
     out = torch.empty((gate_up.shape[0], gate_up.shape[1] // 2))
     _silu_mul.cpu(_array(gate_up), out.numpy())
     return out
@@ -123,9 +143,12 @@ def silu_mul(gate_up: Tensor) -> Tensor:
 def warm_up() -> None:
     """Compile every kernel, or load it from the disk cache, and probe the linear layers.
 
-    Call it once, on the thread that will run the steps, before the first of them.
+    Call it on the thread that will run the steps, once `torch.set_num_threads` has been called
+    there: the kernels take the same number of threads, and the setting belongs to the thread.
     """
-    linear.safe_rows(1)
+    threads = torch.get_num_threads()
+    set_num_threads(threads)
+    safe_rows(1)
     x, weight = torch.ones(1, 16), torch.ones(16)
     rms_norm(x, weight, 1e-6)
     add_rms_norm(x, x.clone(), weight, 1e-6)
@@ -135,10 +158,18 @@ def warm_up() -> None:
     table = torch.ones(1, 2)
     q = rope_write_kv(torch.ones(1, 12), zero, zero.long(), table, table, pages, pages.clone())
     paged_attention(q, pages, pages, zero[None], zero, zero, 1.0)
+    # Numba's first parallel kernel sets OpenMP's thread count for itself, torch's layers included.
+    torch.set_num_threads(threads)
+
+
+def _require(is_consistent: bool) -> None:
+    if not is_consistent:
+        raise ValueError("the shapes of a kernel's arguments do not belong together")
 
 
 def _array(tensor: Tensor, dtype: torch.dtype = torch.float32) -> "NDArray[Any]":
-    if tensor.dtype != dtype or not tensor.is_contiguous():
-        layout = "contiguous" if tensor.is_contiguous() else "non-contiguous"
-        raise ValueError(f"a kernel takes a contiguous {dtype} tensor, not a {layout} {tensor.dtype}")
+    is_contiguous = tensor.is_contiguous()
+    if tensor.dtype != dtype or not is_contiguous:
+        layout = "contiguous" if is_contiguous else "non-contiguous"
+        raise ValueError(f"a kernel takes contiguous {dtype}, not {layout} {tensor.dtype}")
     return tensor.numpy()

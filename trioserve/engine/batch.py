@@ -45,6 +45,7 @@ class Batch:
     last_launched: StepNumber = field(init=False, default=StepNumber(0))
     last_retired: StepNumber = field(init=False, default=StepNumber(0))
     _live: dict[Sequence, tuple[RequestStream, Choice]] = field(init=False, factory=dict)
+    _num_generated: int = field(init=False, default=0)
     _next_sequence: int = field(init=False, default=1)
     _freeing: list[_FreeingPages] = field(init=False, factory=list)
 
@@ -131,6 +132,7 @@ class Batch:
         Commit comes before retire: a page that a commit keeps must not have been free meanwhile.
         """
         failures = {failure.row: failure.message for failure in result.failures}
+        generated_before = self._num_generated
         for index, (row, token_id) in enumerate(zip(plan.rows, result.token_ids, strict=True)):
             # Aborted or preempted since it was planned: nobody may see what was computed.
             if row.sequence.epoch != row.epoch:
@@ -141,6 +143,7 @@ class Batch:
                 self.fail(stream, RequestFailed(failures[index]), "failed")
             elif token_id is not None:
                 self._commit_token(stream, choice, token_id)
+        self.statistics.throughput.add(self._num_generated - generated_before, self.clock())
 
     def retire(self, plan: StepPlan) -> None:
         """The device is done with the step: pages that waited for it are free."""
@@ -165,6 +168,7 @@ class Batch:
             self.statistics.inter_token_s.observe(now - choice.last_token_at)
         choice.last_token_at = now
         self.statistics.generation_tokens.inc()
+        self._num_generated += 1
         finish = choice.commit(token_id)
         if finish is not None:
             self._end(choice, finish)

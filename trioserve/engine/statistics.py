@@ -1,11 +1,37 @@
 """`EngineStatistics`: what the engine counts. Gauges are not kept: they are read when asked for."""
 
+from collections import deque
+
 from prometheus_client import CollectorRegistry, Counter, Histogram
 
 _LATENCY_BUCKETS_S = (
     *(0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5),
     *(1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0),
 )
+
+
+RATE_WINDOW_S = 5.0
+
+
+class TokenRate:
+    """Tokens a second over the last `RATE_WINDOW_S`; holds one entry a step."""
+
+    def __init__(self) -> None:
+        self._steps: deque[tuple[float, int]] = deque()
+
+    def add(self, num_tokens: int, now: float) -> None:
+        """One step committed `num_tokens`."""
+        self._steps.append((now, num_tokens))
+        self._forget(now)
+
+    def per_second(self, now: float) -> float:
+        """The rate now; falls to 0 while nothing is generated."""
+        self._forget(now)
+        return sum(num_tokens for _, num_tokens in self._steps) / RATE_WINDOW_S
+
+    def _forget(self, now: float) -> None:
+        while self._steps and self._steps[0][0] < now - RATE_WINDOW_S:
+            self._steps.popleft()
 
 
 class EngineStatistics:
@@ -16,6 +42,7 @@ class EngineStatistics:
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
+        self.throughput = TokenRate()
         self.steps = self._counter("steps", "Steps launched")
         self.prompt_tokens = self._counter("prompt_tokens", "Prompt tokens of admitted requests")
         self.generation_tokens = self._counter("generation_tokens", "Tokens generated and billed")
@@ -37,7 +64,8 @@ class EngineStatistics:
             "cancel_to_free_seconds", "From an abort to its pages being free", _LATENCY_BUCKETS_S
         )
         self.cancel_to_free_steps = self._histogram(
-            "cancel_to_free_steps", "Steps that retired between an abort and its pages being free",
+            "cancel_to_free_steps",
+            "Steps that retired between an abort and its pages being free",
             (0.0, 1.0, 2.0, 3.0),
         )
         self.time_to_first_token_s = self._histogram(

@@ -77,6 +77,8 @@ class FakeRunner:
             if self.poison is not None and self.poison in prefix:
                 failures.append(RowFailure(index, "the logits are not finite"))
                 tokens.append(None)
+                # A step that was launched already may carry what this row did not sample.
+                self._sampled[row.sequence] = NO_TOKEN
             elif row.is_sampled:
                 token = next_token(prefix, row.sample_index, self.vocabulary)
                 self._sampled[row.sequence] = token

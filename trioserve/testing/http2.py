@@ -64,6 +64,11 @@ class Http2Client:
         self._h2.send_data(stream_id, data, end_stream=is_ended)
         await self._flush()
 
+    async def widen_connection_window(self, increment_len: int) -> None:
+        """Lets the server send that much more over all streams together."""
+        self._h2.increment_flow_control_window(increment_len)
+        await self._flush()
+
     async def reset(self, stream_id: int) -> None:
         self._h2.reset_stream(stream_id)
         await self._flush()

@@ -1,0 +1,78 @@
+"""`RequestAccount`: one log line and one count for every HTTP request, however it ends."""
+
+import re
+from uuid import uuid4
+
+import quart
+import structlog
+import trio
+from attrs import define, field
+from prometheus_client import Counter
+
+from trioserve.engine.stream import RequestStream
+
+log = structlog.get_logger("trioserve.api")
+
+_KEY = "trioserve.account"
+_VISIBLE_ASCII = re.compile(r"[!-~]{1,128}")
+
+
+@define(eq=False)
+class RequestAccount:
+    """Made before a request is dispatched; closed by the request's exit stack."""
+
+    requests: Counter
+    endpoint: str
+    request_id: str
+    opened_at: float
+    outcome: str = field(init=False, default="cancelled")
+    """`ok`, an HTTP error status, or `cancelled` until one of them is known."""
+    error: str | None = field(init=False, default=None)
+    stream: RequestStream | None = field(init=False, default=None)
+
+    def close(self) -> None:
+        """Count the request and write its line. Not a checkpoint."""
+        self.requests.labels(self.endpoint, self.outcome).inc()
+        duration_s = round(trio.current_time() - self.opened_at, 3)
+        if self.stream is not None:
+            finishes = [choice.finish for choice in self.stream.choices]
+            log.info(
+                "request",
+                id=self.stream.request.request_id,
+                endpoint=self.endpoint,
+                outcome=self.outcome,
+                prompt_tokens=self.stream.num_prompt_tokens,
+                completion_tokens=self.stream.num_output_tokens,
+                finish=",".join(finish.reason if finish else "abort" for finish in finishes),
+                duration_s=duration_s,
+                **({"error": self.error} if self.error else {}),
+            )
+        elif self.outcome not in ("ok", "cancelled"):
+            log.info(
+                "request refused",
+                id=self.request_id,
+                endpoint=self.endpoint,
+                status=self.outcome,
+                error=self.error,
+            )
+
+
+def open_account(requests: Counter) -> RequestAccount:
+    """The account of the request being dispatched. Its endpoint is the route, never the path."""
+    rule = quart.request.url_rule
+    given_id = quart.request.headers.get("X-Request-Id", "")
+    account = RequestAccount(
+        requests=requests,
+        endpoint=rule.rule if rule is not None else "unknown",
+        request_id=given_id if _VISIBLE_ASCII.fullmatch(given_id) else uuid4().hex,
+        opened_at=trio.current_time(),
+    )
+    quart.g.setdefault(_KEY, account)
+    return account
+
+
+def current_account() -> RequestAccount:
+    """The account of the request being handled."""
+    account = quart.g.get(_KEY)
+    assert isinstance(account, RequestAccount), "a request is handled without an account"
+    return account

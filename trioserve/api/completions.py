@@ -1,0 +1,73 @@
+"""`POST /v1/completions`."""
+
+from quart import Response
+
+from trioserve.api.body import read_json_object
+from trioserve.api.generation import (
+    Limit,
+    check_model,
+    check_token_ids,
+    encode,
+    open_generation,
+)
+from trioserve.api.replies import Chunk, Reply
+from trioserve.api.schema import parse_completion
+from trioserve.core import Finish
+from trioserve.engine.engine import Engine
+
+DEFAULT_MAX_TOKENS = 16
+
+
+class CompletionShape:
+    """See ReplyShape."""
+
+    chunk_object = "text_completion"
+    reply_object = "text_completion"
+    has_usage_without_options = True
+
+    def opening(self, num_choices: int) -> list[Chunk]:
+        """Completions begin with their text."""
+        return []
+
+    def text(self, index: int, text: str) -> Chunk:
+        """See ReplyShape."""
+        return {"index": index, "text": text, "logprobs": None, "finish_reason": None}
+
+    def finish(self, index: int, finish: Finish) -> Chunk:
+        """See ReplyShape."""
+        return self.whole(index, "", finish)
+
+    def whole(self, index: int, text: str, finish: Finish) -> Chunk:
+        """See ReplyShape."""
+        return {
+            "index": index,
+            "text": text,
+            "logprobs": None,
+            "finish_reason": finish.reason,
+            "matched_stop": finish.matched_stop,
+        }
+
+
+async def complete(engine: Engine) -> Response:
+    """The handler. A checkpoint."""
+    body = await read_json_object()
+    engine.check_serving()
+    request = parse_completion(body)
+    params = request.params
+    check_model(params.model, engine.config)
+    engine.check_queue()
+    model = engine.model
+    prompts = []
+    for prompt in request.prompts:
+        if isinstance(prompt, str):
+            prompts.append(await encode(model.tokenizer, prompt, add_special_tokens=True))
+        else:
+            check_token_ids(prompt, model.info.vocab_size)
+            prompts.append(prompt)
+    limit = Limit(
+        max_tokens=DEFAULT_MAX_TOKENS if params.max_tokens is None else params.max_tokens,
+        is_explicit=params.max_tokens is not None,
+        param=params.max_tokens_param,
+    )
+    stream = await open_generation(engine, params, tuple(prompts), limit, "cmpl")
+    return await Reply(stream, params, CompletionShape()).respond()

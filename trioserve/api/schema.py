@@ -1,0 +1,202 @@
+"""The bodies of `/v1/completions` and `/v1/chat/completions`, parsed into frozen values.
+
+Pure: knows neither the model nor the engine, so it runs before either is asked. Every message is
+the API contract's own.
+"""
+
+from typing import Any
+
+from attrs import frozen
+
+from trioserve.api.errors import invalid
+from trioserve.api.fields import (
+    INT64_MAX,
+    INT64_MIN,
+    Body,
+    as_int,
+    get_bool,
+    get_int,
+    get_number,
+    get_object,
+    get_str,
+    get_strings,
+)
+from trioserve.api.messages import parse_messages
+from trioserve.api.unsupported import refuse_unsupported
+
+MAX_SAMPLES = 128
+MAX_STOPS = 64
+MAX_PROMPTS = 2048
+
+TokenIds = tuple[int, ...]
+Prompt = str | TokenIds
+
+_PROMPT_KINDS = (
+    "prompt must be a string, an array of strings, an array of token ids, or an array of arrays "
+    "of token ids"
+)
+
+
+@frozen
+class StreamOptions:
+    """What a stream says about usage; `is_given` tells an absent object from an empty one."""
+
+    is_given: bool
+    includes_usage: bool
+    has_continuous_usage: bool
+
+
+@frozen
+class GenerationParams:
+    """What completions and chat have in common."""
+
+    model: str
+    max_tokens: int | None
+    """As asked for; None where the endpoint's default applies."""
+    max_tokens_param: str
+    temperature: float
+    top_p: float
+    top_k: int
+    min_p: float
+    seed: int | None
+    num_samples: int
+    stop: tuple[str, ...]
+    is_eos_ignored: bool
+    is_streamed: bool
+    stream_options: StreamOptions
+
+
+@frozen
+class CompletionRequest:
+    """A valid body of `POST /v1/completions`."""
+
+    params: GenerationParams
+    prompts: tuple[Prompt, ...]
+
+
+@frozen
+class ChatRequest:
+    """A valid body of `POST /v1/chat/completions`: messages, or a raw prompt."""
+
+    params: GenerationParams
+    messages: tuple[dict[str, Any], ...] | None
+    prompt: Prompt | None
+
+
+def parse_completion(body: Body) -> CompletionRequest:
+    """Raises RequestError for the first thing that is wrong."""
+    params = _parse_params(body, is_chat=False)
+    return CompletionRequest(params, _parse_prompts(body.get("prompt")))
+
+
+def parse_chat(body: Body) -> ChatRequest:
+    """Raises RequestError for the first thing that is wrong."""
+    params = _parse_params(body, is_chat=True)
+    prompt, messages = body.get("prompt"), body.get("messages")
+    if prompt is not None and messages is not None:
+        raise invalid("only one of messages or prompt may be provided", "prompt")
+    if messages is not None:
+        return ChatRequest(params, parse_messages(messages), None)
+    if prompt is None:
+        raise invalid(
+            "either messages or prompt must be provided", "messages", "missing_required_parameter"
+        )
+    is_token_ids = isinstance(prompt, list) and not any(isinstance(x, str | list) for x in prompt)
+    if not isinstance(prompt, str) and not is_token_ids:
+        raise invalid("prompt must be a string", "prompt", "invalid_type")
+    return ChatRequest(params, None, _parse_prompts(prompt)[0])
+
+
+def _parse_params(body: Body, *, is_chat: bool) -> GenerationParams:
+    model = (get_str(body, "model") or "").strip()
+    if not model:
+        raise invalid("model is required", "model", "missing_required_parameter")
+    limit_name, max_tokens = _parse_max_tokens(body, is_chat=is_chat)
+    temperature = get_number(body, "temperature", 1.0)
+    if temperature < 0:
+        raise invalid("temperature must be non-negative", "temperature")
+    if temperature > 2:
+        raise invalid("temperature must be between 0 and 2", "temperature")
+    top_p = get_number(body, "top_p", 1.0)
+    if not 0 < top_p <= 1:
+        raise invalid("top_p must be in (0, 1]", "top_p")
+    min_p = get_number(body, "min_p", 0.0)
+    if not 0 <= min_p <= 1:
+        raise invalid("min_p must be in [0, 1]", "min_p")
+    top_k = get_int(body, "top_k", -1, -1, INT64_MAX, "top_k must be -1 (disabled) or at least 1")
+    seed = get_int(body, "seed", None, INT64_MIN, INT64_MAX, "seed must be a 64-bit integer")
+    num_samples = get_int(body, "n", 1, 1, MAX_SAMPLES, f"n must be between 1 and {MAX_SAMPLES}")
+    assert top_k is not None and num_samples is not None, "both have defaults"
+    stop = get_strings(body, "stop")
+    if any(not text for text in stop):
+        raise invalid("stop sequences cannot be empty", "stop")
+    if len(stop) > MAX_STOPS:
+        raise invalid(f"at most {MAX_STOPS} stop sequences are allowed", "stop")
+    options = get_object(body, "stream_options")
+    params = GenerationParams(
+        model=model,
+        max_tokens=max_tokens,
+        max_tokens_param=limit_name,
+        temperature=temperature,
+        top_p=top_p,
+        top_k=top_k,
+        min_p=min_p,
+        seed=seed,
+        num_samples=num_samples,
+        stop=stop,
+        is_eos_ignored=get_bool(body, "ignore_eos", False),
+        is_streamed=get_bool(body, "stream", False),
+        stream_options=StreamOptions(
+            is_given=body.get("stream_options") is not None,
+            includes_usage=get_bool(options, "include_usage", False),
+            has_continuous_usage=get_bool(options, "continuous_usage_stats", False),
+        ),
+    )
+    refuse_unsupported(body, is_chat=is_chat, num_samples=num_samples)
+    return params
+
+
+def _parse_max_tokens(body: Body, *, is_chat: bool) -> tuple[str, int | None]:
+    """`max_completion_tokens` wins over its older name."""
+    limits: dict[str, int | None] = {}
+    for name in ("max_completion_tokens", "max_tokens"):
+        least = f"{name} must be at least 1"
+        if name == "max_tokens" and not is_chat:
+            value = get_int(body, name, None, 0, INT64_MAX, f"{name} must be at least 0")
+            if value == 0:
+                raise invalid(f"{least} unless echo is true", name)
+            limits[name] = value
+        else:
+            limits[name] = get_int(body, name, None, 1, INT64_MAX, least)
+    for name, value in limits.items():
+        if value is not None:
+            return name, value
+    return "max_tokens", None
+
+
+def _parse_prompts(value: Any) -> tuple[Prompt, ...]:
+    if value is None:
+        raise invalid("prompt is required", "prompt", "missing_required_parameter")
+    if isinstance(value, str):
+        prompts: tuple[Prompt, ...] = (value,)
+    elif not isinstance(value, list):
+        raise invalid(_PROMPT_KINDS, "prompt", "invalid_type")
+    elif not value:
+        raise invalid("Prompt cannot be empty", "prompt")
+    elif all(isinstance(element, str) for element in value):
+        prompts = tuple(value)
+    elif all(isinstance(element, list) for element in value):
+        prompts = tuple(_parse_token_ids(element) for element in value)
+    else:
+        prompts = (_parse_token_ids(value),)
+    if any(not prompt for prompt in prompts):
+        raise invalid("Prompt cannot be empty", "prompt")
+    if len(prompts) > MAX_PROMPTS:
+        raise invalid(f"prompt has {len(prompts)} entries, the limit is {MAX_PROMPTS}", "prompt")
+    return prompts
+
+
+def _parse_token_ids(value: list[Any]) -> TokenIds:
+    if any(isinstance(element, str | list | dict | bool) or element is None for element in value):
+        raise invalid(_PROMPT_KINDS, "prompt", "invalid_type")
+    return tuple(as_int(element, "prompt") for element in value)

@@ -1,0 +1,96 @@
+"""What every way to start has in common: the engine and its watch in one nursery, and its end."""
+
+import json
+import logging
+import sys
+import threading
+from collections.abc import Callable
+from functools import partial
+
+import structlog
+import trio
+
+from trioserve.api.app import create_app
+from trioserve.api.connection import ScopedApp
+from trioserve.api.open_requests import watch_connections
+from trioserve.config import ServerConfig
+from trioserve.device.cpu import CpuDevice
+from trioserve.engine.engine import Engine
+from trioserve.engine.load import load_served_model
+from trioserve.errors import ConfigError
+
+log = structlog.get_logger("trioserve")
+
+EXIT_FAILED = 1
+EXIT_CONFIG = 2
+
+
+class Server:
+    """An engine and the app around it. `run` must enclose every request of the app."""
+
+    def __init__(self, config: ServerConfig) -> None:
+        self.config = config
+        self._stop_loading = threading.Event()
+        self.engine = Engine(
+            config,
+            lambda loading: load_served_model(loading, self.engine.max_running, self._stop_loading),
+            CpuDevice(),
+        )
+        self.app: ScopedApp = create_app(self.engine)
+
+    async def run(self, *, task_status: "trio.TaskStatus[None]" = trio.TASK_STATUS_IGNORED) -> None:
+        """The engine and the watch over its readers, until cancelled. Raises what the engine did."""
+        try:
+            async with trio.open_nursery() as nursery:
+                await nursery.start(self.engine.run)
+                nursery.start_soon(
+                    partial(
+                        watch_connections,
+                        self.app.open_requests,
+                        stall_timeout_s=self.config.stall_timeout,
+                    )
+                )
+                task_status.started()
+        finally:
+            self._stop_loading.set()
+            # Hypercorn shields its writes: a reader that takes nothing would keep us here.
+            self.app.open_requests.end_pending_writes()
+
+    async def announce(self, find_url: Callable[[], str]) -> None:
+        """Wait until the model serves, then say so in one line, with a command to paste."""
+        await self.engine.ready.wait()
+        model = self.engine.model
+        url = find_url()
+        body = {
+            "model": self.config.served_names[0],
+            "messages": [{"role": "user", "content": "What is the capital of France?"}],
+        }
+        print(
+            f"trioserve is ready: {url} model={self.config.served_names[0]} "
+            f"dtype={model.info.dtype} pages={model.num_pages} "
+            f"tokens={model.num_pages * model.page_size} — try: curl {url}/v1/chat/completions "
+            f"-H 'Content-Type: application/json' -d '{json.dumps(body)}'",
+            file=sys.stderr,
+            flush=True,
+        )
+
+
+def report_end(error: BaseException) -> int:
+    """Say in one line why the process ends, and return its exit code.
+
+    A setting or model that cannot be used is the user's to mend and gets no traceback.
+    """
+    reasons = list(_leaves(error))
+    for reason in reasons:
+        if isinstance(reason, ConfigError):
+            print(f"trioserve: {reason}", file=sys.stderr, flush=True)
+            return EXIT_CONFIG
+    log.critical("the engine failed; the process ends", exc_info=reasons[0])
+    logging.shutdown()
+    return EXIT_FAILED
+
+
+def _leaves(error: BaseException) -> list[BaseException]:
+    if isinstance(error, BaseExceptionGroup):
+        return [leaf for inner in error.exceptions for leaf in _leaves(inner)]
+    return [error]
