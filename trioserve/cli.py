@@ -4,14 +4,16 @@ import sys
 import tomllib
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
-from attrs import Attribute
 
 from trioserve import __version__
 from trioserve.config import ServerConfig, flag_name, settings
 from trioserve.errors import ConfigError
+
+if TYPE_CHECKING:
+    from attrs import Attribute
 
 EXIT_CONFIG = 2
 """Exit code for a setting, path or model that cannot be used."""

@@ -12,7 +12,7 @@ SequenceId = NewType("SequenceId", int)
 """Identifies one sample of one prompt; smaller means it arrived earlier."""
 
 StepNumber = NewType("StepNumber", int)
-"""Launched steps are numbered 1, 2, 3, …; a fence is the number of a step that must retire first."""
+"""Launched steps are numbered 1, 2, 3, …; a fence is the step that must retire first."""
 
 
 class FinishReason(StrEnum):

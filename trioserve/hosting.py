@@ -4,20 +4,24 @@ import json
 import logging
 import sys
 import threading
-from collections.abc import Callable
 from functools import partial
+from typing import TYPE_CHECKING
 
 import structlog
 import trio
 
 from trioserve.api.app import create_app
-from trioserve.api.connection import ScopedApp
 from trioserve.api.open_requests import watch_connections
 from trioserve.config import ServerConfig
 from trioserve.device.cpu import CpuDevice
 from trioserve.engine.engine import Engine
 from trioserve.engine.load import load_served_model
 from trioserve.errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from trioserve.api.connection import ScopedApp
 
 log = structlog.get_logger("trioserve")
 
@@ -39,7 +43,7 @@ class Server:
         self.app: ScopedApp = create_app(self.engine)
 
     async def run(self, *, task_status: "trio.TaskStatus[None]" = trio.TASK_STATUS_IGNORED) -> None:
-        """The engine and the watch over its readers, until cancelled. Raises what the engine did."""
+        """The engine and the watch over its readers, until cancelled; raises what it raised."""
         try:
             async with trio.open_nursery() as nursery:
                 await nursery.start(self.engine.run)
@@ -56,7 +60,7 @@ class Server:
             # Hypercorn shields its writes: a reader that takes nothing would keep us here.
             self.app.open_requests.end_pending_writes()
 
-    async def announce(self, find_url: Callable[[], str]) -> None:
+    async def announce(self, find_url: "Callable[[], str]") -> None:
         """Wait until the model serves, then say so in one line, with a command to paste."""
         await self.engine.ready.wait()
         model = self.engine.model
@@ -65,14 +69,18 @@ class Server:
             "model": self.config.served_names[0],
             "messages": [{"role": "user", "content": "What is the capital of France?"}],
         }
-        print(
+        say(
             f"trioserve is ready: {url} model={self.config.served_names[0]} "
             f"dtype={model.info.dtype} pages={model.num_pages} "
             f"tokens={model.num_pages * model.page_size} — try: curl {url}/v1/chat/completions "
-            f"-H 'Content-Type: application/json' -d '{json.dumps(body)}'",
-            file=sys.stderr,
-            flush=True,
+            f"-H 'Content-Type: application/json' -d '{json.dumps(body)}'"
         )
+
+
+def say(line: str) -> None:
+    """One line for the person who started the server, whatever the log level."""
+    sys.stderr.write(line + "\n")
+    sys.stderr.flush()
 
 
 def report_end(error: BaseException) -> int:
@@ -83,7 +91,7 @@ def report_end(error: BaseException) -> int:
     reasons = list(_leaves(error))
     for reason in reasons:
         if isinstance(reason, ConfigError):
-            print(f"trioserve: {reason}", file=sys.stderr, flush=True)
+            say(f"trioserve: {reason}")
             return EXIT_CONFIG
     log.critical("the engine failed; the process ends", exc_info=reasons[0])
     logging.shutdown()

@@ -1,4 +1,4 @@
-"""Refuses a second Hypercorn worker: each would hold its own engine and its own copy of the model."""
+"""Refuses a second Hypercorn worker: each would hold its own engine and copy of the model."""
 
 import fcntl
 import multiprocessing

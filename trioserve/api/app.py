@@ -27,8 +27,8 @@ BODY_TIMEOUT_S = 60
 
 def create_app(engine: Engine) -> ScopedApp:
     """The HTTP app around an engine, which the caller runs. Makes no task and opens nothing."""
-    # The import name only locates templates and static files, of which there are none.
-    app = ScopedApp("trioserve", static_folder=None)
+    # The name is that of Quart's own logger; it would also locate static files, were there any.
+    app = ScopedApp("trioserve.quart", static_folder=None)
     app.config["MAX_CONTENT_LENGTH"] = engine.config.max_request_bytes
     app.config["BODY_TIMEOUT"] = BODY_TIMEOUT_S
     app.url_map.strict_slashes = True

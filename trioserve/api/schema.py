@@ -126,7 +126,8 @@ def _parse_params(body: Body, *, is_chat: bool) -> GenerationParams:
     top_k = get_int(body, "top_k", -1, -1, INT64_MAX, "top_k must be -1 (disabled) or at least 1")
     seed = get_int(body, "seed", None, INT64_MIN, INT64_MAX, "seed must be a 64-bit integer")
     num_samples = get_int(body, "n", 1, 1, MAX_SAMPLES, f"n must be between 1 and {MAX_SAMPLES}")
-    assert top_k is not None and num_samples is not None, "both have defaults"
+    assert top_k is not None, "top_k has a default"
+    assert num_samples is not None, "n has a default"
     stop = get_strings(body, "stop")
     if any(not text for text in stop):
         raise invalid("stop sequences cannot be empty", "stop")
