@@ -34,6 +34,8 @@ class EngineCollector:
             family.samples = [
                 sample._replace(labels={**sample.labels, "model_name": name})
                 for sample in family.samples
+                # A time of creation for every counter says nothing and doubles the text.
+                if not sample.name.endswith("_created")
             ]
             yield family
 

@@ -12,6 +12,7 @@ sequence, its row in step 2 was in vain and is dropped by the epoch check in com
 
 from collections import deque
 
+import structlog
 import trio
 from attrs import define, field, frozen
 
@@ -19,6 +20,8 @@ from trioserve.device.base import Device, StepResult, Ticket
 from trioserve.engine.batch import Batch
 from trioserve.errors import EngineDead
 from trioserve.scheduler.plan import StepPlan
+
+log = structlog.get_logger("trioserve")
 
 STEP_WATCHDOG_S = 300.0
 """A step that takes longer has hung. The longest real step is a prefill chunk of a few seconds."""
@@ -65,7 +68,7 @@ class Driver:
             # Not a cleanup that could be cancelled half-way: the wait inside is shielded, because
             # pages must not be given back while the device still writes to them.
             while self._in_flight:
-                await self._finish_oldest()
+                await self._discard_oldest()
 
     def _launch_steps(self) -> None:
         while len(self._in_flight) < self.device.max_in_flight:
@@ -83,6 +86,16 @@ class Driver:
         self.batch.retire(oldest.plan)
         if self.check_after_steps:
             self.batch.check()
+
+    async def _discard_oldest(self) -> None:
+        """The driver is leaving: nobody wants the tokens, but until then the pages are in use."""
+        oldest = self._in_flight.popleft()
+        try:
+            await self._wait_shielded(oldest.ticket)
+        except Exception:
+            # What ends the driver is being raised already and must not be replaced.
+            log.exception("a step failed while the driver was leaving", step=oldest.plan.number)
+        self.batch.retire(oldest.plan)
 
     async def _wait_shielded(self, ticket: Ticket) -> StepResult:
         # The only shield in the engine. Bounded by the watchdog; one step long in practice.

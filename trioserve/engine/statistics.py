@@ -2,15 +2,7 @@
 
 from collections import deque
 
-from prometheus_client import (
-    CollectorRegistry,
-    Counter,
-    Histogram,
-    disable_created_metrics,
-)
-
-# A time of creation for every counter says nothing here and doubles the text.
-disable_created_metrics()
+from prometheus_client import CollectorRegistry, Counter, Histogram
 
 _LATENCY_BUCKETS_S = (
     *(0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5),
