@@ -28,7 +28,13 @@ def configure_logging(level: str) -> None:
             foreign_pre_chain=_SHARED,
             processors=[
                 structlog.stdlib.ProcessorFormatter.remove_processors_meta,
-                structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty(), pad_event_to=0),
+                # Plain: the pretty form prints every local, weights and prompts among them, and
+                # takes seconds in which nothing is served.
+                structlog.dev.ConsoleRenderer(
+                    colors=sys.stderr.isatty(),
+                    pad_event_to=0,
+                    exception_formatter=structlog.dev.plain_traceback,
+                ),
             ],
         )
     )
