@@ -34,16 +34,25 @@ from trioserve.cli import load_config
 from trioserve.hosting import Server, report_end
 from trioserve.listen import listening_url, set_user_timeout_on_listeners
 from trioserve.logs import configure_logging
-from trioserve.one_worker import require_one_worker
+from trioserve.one_worker import SecondWorker, require_one_worker
 
 contain_connections()
 
 
 def end_process(error: BaseException) -> NoReturn:
-    """Report the failure and end the process, whatever Hypercorn would rather do."""
+    """Report the failure and end the process with a non-zero code, whatever Hypercorn would do.
+
+    Hypercorn's parent process forgets the exit code of its last worker and ends with 0, which tells
+    a supervisor that all is well. So the parent is ended too, by a signal for which it has no
+    handler; shells and supervisors show that as a failure. Not for a worker that was one too many:
+    there the parent has to end the first one, which it does when the second has exited.
+    """
     code = report_end(error)
     logging.shutdown()
     sys.stderr.flush()
+    parent = multiprocessing.parent_process()
+    if parent is not None and parent.pid is not None and not isinstance(error, SecondWorker):
+        os.kill(parent.pid, signal.SIGUSR1)
     os._exit(code)
 
 
@@ -93,7 +102,11 @@ async def _forward_sigterm() -> None:
             if parent is not None and parent.pid is not None:
                 os.kill(parent.pid, signal.SIGTERM)
             else:
-                signal.raise_signal(signal.SIGINT)
+                # Not raised from here, where the interrupt would land in this very task; Trio hands
+                # what comes from its own loop to the main task, where Hypercorn expects it.
+                trio.lowlevel.current_trio_token().run_sync_soon(
+                    signal.raise_signal, signal.SIGINT
+                )
 
 
 class App:

@@ -16,13 +16,13 @@ def wrong_type(name: str, kind: str) -> RequestError:
     return invalid(f"{name} must be {kind}", name, "invalid_type")
 
 
-def get_bool(body: Body, name: str, default: bool) -> bool:
-    """A boolean; null is the default."""
+def get_bool(body: Body, name: str, default: bool, *, inside: str = "") -> bool:
+    """A boolean; null is the default. `inside` names the object that holds it."""
     value = body.get(name)
     if value is None:
         return default
     if not isinstance(value, bool):
-        raise wrong_type(name, "a boolean")
+        raise wrong_type(f"{inside}.{name}" if inside else name, "a boolean")
     return value
 
 
@@ -54,14 +54,16 @@ def as_int(value: Any, name: str) -> int:
 
 
 def get_int(
-    body: Body, name: str, default: int | None, low: int, high: int, message: str
+    body: Body, name: str, default: int | None, low: int, high: int | None, message: str
 ) -> int | None:
-    """An integer in [low, high]; `message` says what else it must be."""
+    """An integer in [low, high], or from `low` on; `message` says that it must be."""
     value = body.get(name)
     if value is None:
         return default
     number = as_int(value, name)
-    if not low <= number <= high:
+    # The parser rounds integers beyond 64 bits, perhaps into the range.
+    is_rounded = isinstance(value, float) and not INT64_MIN < number <= INT64_MAX
+    if number < low or (high is not None and (number > high or is_rounded)):
         raise invalid(message, name)
     return number
 

@@ -21,8 +21,9 @@ from trioserve.api.fields import (
     get_str,
     get_strings,
 )
+from trioserve.api.ignored import check_ignored, note_unknown
 from trioserve.api.messages import parse_messages
-from trioserve.api.unsupported import refuse_unsupported
+from trioserve.api.unsupported import CHAT_PARAMETERS, COMPLETION_PARAMETERS, refuse_unsupported
 
 MAX_SAMPLES = 128
 MAX_STOPS = 64
@@ -35,6 +36,15 @@ _PROMPT_KINDS = (
     "prompt must be a string, an array of strings, an array of token ids, or an array of arrays "
     "of token ids"
 )
+
+_KNOWN = frozenset(
+    """
+    best_of ignore_eos lora_path max_completion_tokens max_tokens min_p modalities model n prompt
+    seed stop stream stream_options temperature top_k top_p
+    """.split()
+)
+_KNOWN_ON_COMPLETIONS = _KNOWN | COMPLETION_PARAMETERS.keys()
+_KNOWN_ON_CHAT = _KNOWN | CHAT_PARAMETERS.keys() | {"messages"}
 
 
 @frozen
@@ -51,6 +61,7 @@ class GenerationParams:
     """What completions and chat have in common."""
 
     model: str
+    """As sent, because the reply repeats it."""
     max_tokens: int | None
     """As asked for; None where the endpoint's default applies."""
     max_tokens_param: str
@@ -76,7 +87,7 @@ class CompletionRequest:
 
 @frozen
 class ChatRequest:
-    """A valid body of `POST /v1/chat/completions`: messages, or a raw prompt."""
+    """A body of `POST /v1/chat/completions`: messages or a raw prompt, see `check_rules`."""
 
     params: GenerationParams
     messages: tuple[dict[str, Any], ...] | None
@@ -93,23 +104,33 @@ def parse_chat(body: Body) -> ChatRequest:
     """Raises RequestError for the first thing that is wrong."""
     params = _parse_params(body, is_chat=True)
     prompt, messages = body.get("prompt"), body.get("messages")
-    if prompt is not None and messages is not None:
+    return ChatRequest(
+        params,
+        messages=None if messages is None else parse_messages(messages),
+        prompt=None if prompt is None else _parse_raw_prompt(prompt),
+    )
+
+
+def check_rules(request: CompletionRequest | ChatRequest) -> None:
+    """Raise RequestError for fields that are valid alone and not together.
+
+    Apart from parsing, because the contract has the model looked up in between.
+    """
+    if request.params.max_tokens == 0:
+        raise invalid("max_tokens must be at least 1 unless echo is true", "max_tokens")
+    if isinstance(request, CompletionRequest):
+        return
+    if request.prompt is not None and request.messages is not None:
         raise invalid("only one of messages or prompt may be provided", "prompt")
-    if messages is not None:
-        return ChatRequest(params, parse_messages(messages), None)
-    if prompt is None:
+    if request.prompt is None and request.messages is None:
         raise invalid(
             "either messages or prompt must be provided", "messages", "missing_required_parameter"
         )
-    is_token_ids = isinstance(prompt, list) and not any(isinstance(x, str | list) for x in prompt)
-    if not isinstance(prompt, str) and not is_token_ids:
-        raise invalid("prompt must be a string", "prompt", "invalid_type")
-    return ChatRequest(params, None, _parse_prompts(prompt)[0])
 
 
 def _parse_params(body: Body, *, is_chat: bool) -> GenerationParams:
-    model = (get_str(body, "model") or "").strip()
-    if not model:
+    model = get_str(body, "model") or ""
+    if not model.strip():
         raise invalid("model is required", "model", "missing_required_parameter")
     limit_name, max_tokens = _parse_max_tokens(body, is_chat=is_chat)
     temperature = get_number(body, "temperature", 1.0)
@@ -123,7 +144,7 @@ def _parse_params(body: Body, *, is_chat: bool) -> GenerationParams:
     min_p = get_number(body, "min_p", 0.0)
     if not 0 <= min_p <= 1:
         raise invalid("min_p must be in [0, 1]", "min_p")
-    top_k = get_int(body, "top_k", -1, -1, INT64_MAX, "top_k must be -1 (disabled) or at least 1")
+    top_k = get_int(body, "top_k", -1, -1, None, "top_k must be -1 (disabled) or at least 1")
     seed = get_int(body, "seed", None, INT64_MIN, INT64_MAX, "seed must be a 64-bit integer")
     num_samples = get_int(body, "n", 1, 1, MAX_SAMPLES, f"n must be between 1 and {MAX_SAMPLES}")
     assert top_k is not None, "top_k has a default"
@@ -149,30 +170,26 @@ def _parse_params(body: Body, *, is_chat: bool) -> GenerationParams:
         is_streamed=get_bool(body, "stream", False),
         stream_options=StreamOptions(
             is_given=body.get("stream_options") is not None,
-            includes_usage=get_bool(options, "include_usage", False),
-            has_continuous_usage=get_bool(options, "continuous_usage_stats", False),
+            includes_usage=get_bool(options, "include_usage", False, inside="stream_options"),
+            has_continuous_usage=get_bool(
+                options, "continuous_usage_stats", False, inside="stream_options"
+            ),
         ),
     )
+    get_bool(options, "include_obfuscation", False, inside="stream_options")  # without effect
+    check_ignored(body)
     refuse_unsupported(body, is_chat=is_chat, num_samples=num_samples)
+    note_unknown(body, _KNOWN_ON_CHAT if is_chat else _KNOWN_ON_COMPLETIONS)
     return params
 
 
 def _parse_max_tokens(body: Body, *, is_chat: bool) -> tuple[str, int | None]:
-    """`max_completion_tokens` wins over its older name."""
-    limits: dict[str, int | None] = {}
-    for name in ("max_completion_tokens", "max_tokens"):
-        least = f"{name} must be at least 1"
-        if name == "max_tokens" and not is_chat:
-            value = get_int(body, name, None, 0, INT64_MAX, f"{name} must be at least 0")
-            if value == 0:
-                raise invalid(f"{least} unless echo is true", name)
-            limits[name] = value
-        else:
-            limits[name] = get_int(body, name, None, 1, INT64_MAX, least)
-    for name, value in limits.items():
-        if value is not None:
-            return name, value
-    return "max_tokens", None
+    """`max_completion_tokens` wins over its older name. No upper bound: the context has one."""
+    newer, older = "max_completion_tokens", "max_tokens"
+    newer_value = get_int(body, newer, None, 1, None, f"{newer} must be at least 1")
+    least = 1 if is_chat else 0  # see check_rules
+    older_value = get_int(body, older, None, least, None, f"{older} must be at least {least}")
+    return (older, older_value) if newer_value is None else (newer, newer_value)
 
 
 def _parse_prompts(value: Any) -> tuple[Prompt, ...]:
@@ -184,20 +201,39 @@ def _parse_prompts(value: Any) -> tuple[Prompt, ...]:
         raise invalid(_PROMPT_KINDS, "prompt", "invalid_type")
     elif not value:
         raise invalid("Prompt cannot be empty", "prompt")
-    elif all(isinstance(element, str) for element in value):
+    elif _types_of(value) == {str}:
         prompts = tuple(value)
-    elif all(isinstance(element, list) for element in value):
-        prompts = tuple(_parse_token_ids(element) for element in value)
+    elif _types_of(value) == {list}:
+        prompts = tuple(_parse_token_ids(element, _PROMPT_KINDS) for element in value)
     else:
-        prompts = (_parse_token_ids(value),)
-    if any(not prompt for prompt in prompts):
+        prompts = (_parse_token_ids(value, _PROMPT_KINDS),)
+    if not all(prompts):
         raise invalid("Prompt cannot be empty", "prompt")
     if len(prompts) > MAX_PROMPTS:
         raise invalid(f"prompt has {len(prompts)} entries, the limit is {MAX_PROMPTS}", "prompt")
     return prompts
 
 
-def _parse_token_ids(value: list[Any]) -> TokenIds:
-    if any(isinstance(element, str | list | dict | bool) or element is None for element in value):
-        raise invalid(_PROMPT_KINDS, "prompt", "invalid_type")
-    return tuple(as_int(element, "prompt") for element in value)
+def _parse_raw_prompt(value: Any) -> Prompt:
+    kinds = "prompt must be a string"
+    if isinstance(value, list):
+        prompt: Prompt = _parse_token_ids(value, kinds)
+    elif isinstance(value, str):
+        prompt = value
+    else:
+        raise invalid(kinds, "prompt", "invalid_type")
+    if not prompt:
+        raise invalid("Prompt cannot be empty", "prompt")
+    return prompt
+
+
+def _parse_token_ids(value: list[Any], kinds: str) -> TokenIds:
+    if _types_of(value) <= {int, float}:
+        with suppress(RequestError):
+            return tuple(value if float not in types else (as_int(t, "prompt") for t in value))
+    raise invalid(kinds, "prompt", "invalid_type")
+
+
+def _types_of(values: list[Any]) -> set[type]:
+    # Millions of token ids fit in a body: no loop in Python over each.
+    return set(map(type, values))

@@ -26,7 +26,8 @@ class Scheduler:
     left of the budget admits waiting ones. When pages run short the pass preempts: first sequences
     whose reader has stalled, then the newest, never one that is older than the one in need. Pages
     in quarantine count as coming free: the sequence in need waits for the step in flight instead
-    of preempting a second time for the same shortage.
+    of preempting a second time for the same shortage, and while it waits no newer one takes the
+    pages it waits for.
 
     `plan` is the only method that adds a sequence to a step; `end` the only way out. After `end`
     returns no later plan names the sequence.
@@ -39,6 +40,7 @@ class Scheduler:
         # Both in order of arrival; PAUSED ones hold pages but no slot.
         self._running: list[Sequence] = []
         self._paused: list[Sequence] = []
+        self._num_awaited_pages = 0
         self.num_preemptions = 0
         self.num_recomputed_tokens = 0
 
@@ -57,10 +59,13 @@ class Scheduler:
         """Sequences that wait because all slots are taken, or None while a slot is free.
 
         Counts by what was admitted, not by what the last plan did: a sequence that arrived since
-        then will take a slot in the next step.
+        then will take a slot in the next step. One whose reader has stalled will not.
         """
+        num_stalled = sum(not held.has_credit for held in (*self._waiting, *self._paused))
         num_held = self.num_running + self.num_waiting
-        return None if num_held < self._limits.max_running else num_held - self._limits.max_running
+        if num_held - num_stalled < self._limits.max_running:
+            return None
+        return num_held - self._limits.max_running
 
     @property
     def num_held_tokens(self) -> int:
@@ -101,6 +106,7 @@ class Scheduler:
         """
         self._pause_stalled()
         self._resume_paused()
+        self._num_awaited_pages = 0
         budget = StepBudget(
             self._limits.max_step_tokens,
             sum(sequence.num_missing == 1 for sequence in self._running),
@@ -110,7 +116,10 @@ class Scheduler:
         for sequence in tuple(self._running):
             if sequence.state is SequenceState.RUNNING:
                 self._plan_row(sequence, number, budget, rows)
-        self._admit(number, budget, rows)
+        # Rejected: admitting a small one meanwhile. The next plan would take its pages away again,
+        # and the plan after that would admit it again.
+        if self._num_awaited_pages == 0:
+            self._admit(number, budget, rows)
         return StepPlan(number, tuple(rows)) if rows else None
 
     def check(self) -> None:
@@ -171,8 +180,8 @@ class Scheduler:
         """
         # The next page may not be needed at all by a sequence that fills the pool.
         needed = min(self._pages_for(sequence.num_missing) + 1, self._pool.num_pages)
-        reclaimable = sum(len(paused.lease.page_ids) for paused in self._paused if paused.lease)
-        if self._pool.num_free + self._pool.num_coming_free + reclaimable < needed:
+        reclaimable = sum(len(held.lease.page_ids) for held in self._stalled() if held.lease)
+        if self._lacks(needed - reclaimable):
             return False  # taking pages from stalled readers would not be enough
         self._reclaim_from_stalled(needed)
         return self._pool.num_free >= needed
@@ -216,21 +225,33 @@ class Scheduler:
     def _make_room(self, sequence: Sequence, num_tokens: int) -> bool:
         """Extend the lease to `num_tokens` positions, preempting if need be. False: not now."""
         assert sequence.lease is not None, f"sequence {sequence.id} runs without a lease"
-        needed = self._pages_for(num_tokens) - len(sequence.lease.page_ids)
+        num_more = self._pages_for(num_tokens) - len(sequence.lease.page_ids)
+        if num_more == 0:
+            return True
+        # What older sequences wait for in this plan is spoken for.
+        needed = self._num_awaited_pages + num_more
         self._reclaim_from_stalled(needed)
-        while self._pool.num_free + self._pool.num_coming_free < needed:
-            newest = self._running[-1]
-            if newest is sequence:
-                return False  # wait for an older one to end rather than take its pages
-            self._preempt(newest)
+        # A sequence that is the newest waits for an older one to end rather than take its pages.
+        while self._lacks(needed) and self._running[-1] is not sequence:
+            self._preempt(self._running[-1])
         if self._pool.num_free < needed:
-            return False  # the step in flight gives pages back when it retires
-        sequence.lease.extend(needed)
+            self._num_awaited_pages = needed
+            return False  # the step in flight may give pages back when it retires
+        sequence.lease.extend(num_more)
         return True
 
     def _reclaim_from_stalled(self, needed: int) -> None:
-        while self._paused and self._pool.num_free + self._pool.num_coming_free < needed:
-            self._preempt(self._paused[-1])
+        while self._lacks(needed) and self._paused:
+            # One that can go on but found no slot keeps its pages as long as a stalled one has any.
+            self._preempt((self._stalled() or self._paused)[-1])
+
+    def _lacks(self, needed: int) -> bool:
+        """Whether fewer than `needed` pages are free or come free by themselves."""
+        return self._pool.num_free + self._pool.num_coming_free < needed
+
+    def _stalled(self) -> list[Sequence]:
+        """Those of the paused whose reader still takes nothing, in order of arrival."""
+        return [sequence for sequence in self._paused if not sequence.has_credit]
 
     def _preempt(self, sequence: Sequence) -> None:
         """Take the pages; the tokens stay and are computed again when it is admitted again."""

@@ -14,7 +14,7 @@ from hypercorn.trio.worker_context import WorkerContext
 from hypercorn.typing import ASGIFramework, LifespanState
 from trio.testing import lockstep_stream_pair
 
-from trioserve.api.containment import ContainedTrioServer
+from trioserve.api.containment import ContainedTrioServer, contain_connections
 from trioserve.listen import Address
 from trioserve.testing.http import HttpClient
 
@@ -43,6 +43,7 @@ class MemoryServer:
     def __init__(
         self, app: ASGIFramework, nursery: trio.Nursery, config: Config | None = None
     ) -> None:
+        contain_connections()
         self.config = config or Config()
         self.config.errorlog = None
         self.context = WorkerContext(None)

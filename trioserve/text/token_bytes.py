@@ -22,7 +22,7 @@ def _byte_of_letter() -> dict[str, int]:
     return table
 
 
-_BYTE_OF_LETTER = _byte_of_letter()
+BYTE_OF_LETTER = _byte_of_letter()
 
 
 class TokenBytes:
@@ -76,7 +76,7 @@ class TokenBytes:
     def _bytes_of(self, token: str) -> bytes:
         if self._replacements is None:
             try:
-                return bytes(map(_BYTE_OF_LETTER.__getitem__, token))
+                return bytes(map(BYTE_OF_LETTER.__getitem__, token))
             except KeyError:  # an added token is plain text
                 return token.encode()
         for old, new in self._replacements:

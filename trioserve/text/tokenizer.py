@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from trioserve.text.chat_template import ChatTemplate, ChatTemplateError, ChatTemplateMissing
 from trioserve.text.detokenizer import ByteDetokenizer, Detokenizer, WindowDetokenizer
 from trioserve.text.token_bytes import TokenBytes
+from trioserve.text.token_span import TokenSpan
 from trioserve.text.tokenizer_files import TokenizerFiles
 
 if TYPE_CHECKING:
@@ -36,6 +37,7 @@ class Tokenizer:
         )
         added_tokens = files.backend.get_added_tokens_decoder()
         self.vocab_size: int = files.backend.get_vocab_size(with_added_tokens=True)
+        self._span = TokenSpan.from_backend(files.backend)
         self.special_ids = frozenset(
             token_id for token_id, token in added_tokens.items() if token.special
         )
@@ -61,6 +63,10 @@ class Tokenizer:
     def encode(self, text: str, add_special_tokens: bool = True) -> list[int]:
         """The ids of `text`, with the tokens that the model expects around it (BOS, if any)."""
         return self._backend.encode(text, add_special_tokens=add_special_tokens).ids
+
+    def least_tokens(self, text: str) -> int:
+        """A number of tokens that `text` has at least, found without encoding it; 0 if unknown."""
+        return self._span.least_tokens(text) if self._span is not None else 0
 
     def decode(self, token_ids: Iterable[int], skip_special_tokens: bool = True) -> str:
         """The text of all ids at once; by definition what a detokenizer's pieces join to."""
