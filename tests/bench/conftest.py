@@ -28,6 +28,8 @@ class FakeOpenAI:
     gap_s: float = 0.1
     has_usage: bool = True
     num_leaked_pages: int = 0
+    held_s: float = 0.0
+    """How long a request's pages are held after its client left."""
     status: int = 200
     paths: list[str] = field(factory=list)
     prompts: list[str] = field(factory=list)
@@ -112,6 +114,8 @@ class FakeOpenAI:
                     has_left = False
                 nursery.cancel_scope.cancel()
         finally:
+            if has_left and self.held_s:
+                await trio.sleep(self.held_s)
             self.num_running -= 1
         if has_left:
             self.free_s.append(0.005)

@@ -28,7 +28,7 @@ CHATS = {
 }
 
 TEXTS = {
-    "prose": "It was a bright cold day in April, and all the clocks in the town had",
+    "prose": "The harbour was quiet that morning, and the first boat that came in carried",
     "code python": "def fibonacci(n: int) -> int:\n    if n < 2:\n        return n\n    return",
     "code sql": "SELECT name, COUNT(*) AS orders\nFROM customers\nJOIN orders ON",
     "markdown": "# Shopping list\n\n1. Apples\n2. Bread\n3.",

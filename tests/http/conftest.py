@@ -10,7 +10,7 @@ import pytest
 from trioserve.testing.server_process import ServerProcess, free_port
 
 HERE = Path(__file__).parent
-STALL_TIMEOUT_S = 0.75
+STALL_TIMEOUT_S = 0.5
 KEEP_ALIVE_S = 1
 WAYS = ("serve", "hypercorn-trio", "hypercorn-asyncio")
 

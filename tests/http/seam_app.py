@@ -25,6 +25,7 @@ from quart_trio.asgi import TrioASGILifespan
 
 from trioserve.api.connection import ScopedApp, open_request, request_stack
 from trioserve.api.containment import contain_connections
+from trioserve.api.end_process import end_process
 from trioserve.api.open_requests import watch_connections
 from trioserve.asyncio_host import AsyncioHost
 from trioserve.listen import open_listeners, set_user_timeout_on_listeners
@@ -156,6 +157,10 @@ def make_app() -> SeamApp:
     async def num_open() -> str:
         """Requests that are open besides this one."""
         return str(len(app.open_requests) - 1)
+
+    @app.post("/exit")
+    async def exit_now() -> str:
+        end_process(3)
 
     @app.post("/die")
     async def die() -> str:

@@ -108,8 +108,8 @@ async def test_a_slow_reader_is_not_taken_for_one_that_stopped(
     server: ServerProcess, key: str
 ) -> None:
     async with await server.connect() as client:
-        await client.send("GET", f"/stream?id={key}&events=4&period=0.5")
+        await client.send("GET", f"/stream?id={key}&events=3&period=0.3")
         with trio.fail_after(10):
             response = await client.read_response()
-    assert response.body.endswith(b"data: 3\n\n")
+    assert response.body.endswith(b"data: 2\n\n")
     await wait_count(server, key, timeout_s=1, ended=1, aborted=0)

@@ -1,4 +1,4 @@
-"""The sampler against a naive reference, against the distribution it claims, and alone or batched."""
+"""The sampler against a naive reference and the distribution it claims, alone and in a batch."""
 
 import math
 

@@ -1,6 +1,7 @@
 """`RequestAccount`: one log line and one count for every HTTP request, however it ends."""
 
 import re
+import time
 from uuid import uuid4
 
 import quart
@@ -25,6 +26,8 @@ class RequestAccount:
     endpoint: str
     request_id: str
     opened_at: float
+    created: int = field(init=False, factory=lambda: int(time.time()))
+    """Unix time, for the `created` of the reply."""
     outcome: str = field(init=False, default="cancelled")
     """`ok`, an HTTP error status, or `cancelled` until one of them is known."""
     error: str | None = field(init=False, default=None)

@@ -140,12 +140,12 @@ def _http_error(error: HTTPException, account: RequestAccount) -> ApiError:
     close = {"Connection": "close"}
     match error.code:
         case 404:
-            where = quoted(f"{quart.request.method} {quart.request.path}")
-            return ApiError(404, f"Not found: {where}", "not_found")
+            method, path = quoted(quart.request.method), quoted(quart.request.path)
+            return ApiError(404, f"Not found: {method} {path}", "not_found")
         case 405:
             assert isinstance(error, MethodNotAllowed), f"405 from {error!r}"
             allowed = ", ".join(sorted(error.valid_methods or ()))
-            message = f"{quart.request.method} is not allowed here; use {allowed}"
+            message = f"{quoted(quart.request.method)} is not allowed here; use {allowed}"
             return ApiError(405, message, "method_not_allowed", headers={"Allow": allowed})
         case 408:
             message = f"The request body did not arrive within {BODY_TIMEOUT_S} s."

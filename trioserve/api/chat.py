@@ -3,15 +3,10 @@
 from quart import Response
 
 from trioserve.api.body import read_json_object
-from trioserve.api.generation import (
-    Limit,
-    check_model,
-    check_token_ids,
-    encode,
-    open_generation,
-)
+from trioserve.api.generation import Limit, check_model, open_generation
+from trioserve.api.prompts import check_token_ids, encode_messages, encode_prompts
 from trioserve.api.replies import Chunk, Reply
-from trioserve.api.schema import ChatRequest, TokenIds, parse_chat
+from trioserve.api.schema import ChatRequest, TokenIds, check_rules, parse_chat
 from trioserve.core import Finish
 from trioserve.engine.engine import Engine
 from trioserve.engine.served import ServedModel
@@ -61,30 +56,35 @@ async def chat(engine: Engine) -> Response:
     body = await read_json_object()
     engine.check_serving()
     request = parse_chat(body)
-    params = request.params
+    params, model = request.params, engine.model
+    if request.prompt is not None:
+        check_token_ids([request.prompt], model.info.vocab_size)
     check_model(params.model, engine.config)
+    check_rules(request)
     engine.check_queue()
-    prompt = await _encode_prompt(engine.model, request)
+    prompt = await _encode_prompt(model, request)
     stream = await open_generation(engine, params, (prompt,), _limit(engine, request), "chatcmpl")
     return await Reply(stream, params, ChatShape()).respond()
 
 
 async def _encode_prompt(model: ServedModel, request: ChatRequest) -> TokenIds:
     if request.messages is not None:
-        # The template writes every special token itself, BOS included.
-        text = model.tokenizer.render_chat(request.messages)
-        return await encode(model.tokenizer, text, add_special_tokens=False)
-    if isinstance(request.prompt, str):
-        return await encode(model.tokenizer, request.prompt, add_special_tokens=True)
-    assert request.prompt is not None, "a chat request has messages or a prompt"
-    check_token_ids(request.prompt, model.info.vocab_size)
-    return request.prompt
+        return await encode_messages(model, request.messages)
+    assert request.prompt is not None, "check_rules lets neither through"
+    (token_ids,) = await encode_prompts(model, [request.prompt])
+    return token_ids
 
 
 def _limit(engine: Engine, request: ChatRequest) -> Limit:
     params, default = request.params, engine.config.default_max_tokens
     if params.max_tokens is not None:
-        return Limit(params.max_tokens, is_explicit=True, param=params.max_tokens_param)
-    # A defaulted limit is clamped to what fits, so the context's length stands for "all of it".
-    tokens = engine.model.info.max_model_len if default == "context" else int(default)
-    return Limit(tokens, is_explicit=False, param=params.max_tokens_param)
+        max_tokens = params.max_tokens
+    else:
+        # A defaulted limit is clamped to what fits, so the context's length stands for all of it.
+        max_tokens = engine.model.info.max_model_len if default == "context" else int(default)
+    return Limit(
+        max_tokens,
+        is_explicit=params.max_tokens is not None,
+        param=params.max_tokens_param,
+        prompt_param="prompt" if request.messages is None else "messages",
+    )

@@ -3,15 +3,10 @@
 from quart import Response
 
 from trioserve.api.body import read_json_object
-from trioserve.api.generation import (
-    Limit,
-    check_model,
-    check_token_ids,
-    encode,
-    open_generation,
-)
+from trioserve.api.generation import Limit, check_model, open_generation
+from trioserve.api.prompts import check_token_ids, encode_prompts
 from trioserve.api.replies import Chunk, Reply
-from trioserve.api.schema import parse_completion
+from trioserve.api.schema import check_rules, parse_completion
 from trioserve.core import Finish
 from trioserve.engine.engine import Engine
 
@@ -53,21 +48,17 @@ async def complete(engine: Engine) -> Response:
     body = await read_json_object()
     engine.check_serving()
     request = parse_completion(body)
-    params = request.params
+    params, model = request.params, engine.model
+    check_token_ids(request.prompts, model.info.vocab_size)
     check_model(params.model, engine.config)
+    check_rules(request)
     engine.check_queue()
-    model = engine.model
-    prompts = []
-    for prompt in request.prompts:
-        if isinstance(prompt, str):
-            prompts.append(await encode(model.tokenizer, prompt, add_special_tokens=True))
-        else:
-            check_token_ids(prompt, model.info.vocab_size)
-            prompts.append(prompt)
+    prompts = await encode_prompts(model, request.prompts)
     limit = Limit(
         max_tokens=DEFAULT_MAX_TOKENS if params.max_tokens is None else params.max_tokens,
         is_explicit=params.max_tokens is not None,
         param=params.max_tokens_param,
+        prompt_param="prompt",
     )
-    stream = await open_generation(engine, params, tuple(prompts), limit, "cmpl")
+    stream = await open_generation(engine, params, prompts, limit, "cmpl")
     return await Reply(stream, params, CompletionShape()).respond()

@@ -1,4 +1,4 @@
-"""From a valid body to an open stream: what completions and chat do alike."""
+"""From token ids to an open stream: what completions and chat do alike."""
 
 import secrets
 from math import inf
@@ -9,20 +9,14 @@ from attrs import frozen
 
 from trioserve.api.accounting import current_account
 from trioserve.api.connection import open_request
-from trioserve.api.errors import invalid
+from trioserve.api.prompts import context_exceeded
 from trioserve.api.schema import GenerationParams, TokenIds
 from trioserve.config import ServerConfig
-from trioserve.core import SamplingParams, StopParams
+from trioserve.core import ModelInfo, SamplingParams, StopParams
 from trioserve.engine.engine import Engine
 from trioserve.engine.request import GenerateRequest
 from trioserve.engine.stream import RequestStream
-from trioserve.errors import ModelNotFound, RequestError, Unavailable
-from trioserve.text.tokenizer import Tokenizer
-
-LONG_TEXT_CHARS = 16 * 1024
-"""Longer texts are tokenized off the event loop, where they would hold up every stream."""
-
-_tokenizing = trio.CapacityLimiter(2)
+from trioserve.errors import ModelNotFound, Unavailable
 
 
 @frozen
@@ -32,56 +26,37 @@ class Limit:
     max_tokens: int
     is_explicit: bool
     param: str
+    prompt_param: str
+    """The field that the prompt came from."""
 
 
 def check_model(model: str, config: ServerConfig) -> None:
-    """Raise ModelNotFound unless `model` is served here."""
-    if model not in (*config.served_names, config.model_path):
+    """Raise ModelNotFound unless `model` is served here; spaces around it do not matter."""
+    if model.strip() not in (*config.served_names, config.model_path):
         raise ModelNotFound(model)
 
 
-async def encode(tokenizer: Tokenizer, text: str, *, add_special_tokens: bool) -> TokenIds:
-    """The ids of a prompt. A checkpoint for long texts."""
+def fit_limit(limit: Limit, num_prompt_tokens: int, info: ModelInfo, capacity_tokens: int) -> int:
+    """Tokens that a choice of this prompt may have. Raises RequestError if it cannot fit.
 
-    def work() -> TokenIds:
-        return tuple(tokenizer.encode(text, add_special_tokens=add_special_tokens))
-
-    if len(text) <= LONG_TEXT_CHARS:
-        return work()
-    # Abandoned when the client leaves: it touches nothing but the text, and it holds its place in
-    # the limiter until it is done.
-    return await trio.to_thread.run_sync(work, limiter=_tokenizing, abandon_on_cancel=True)
-
-
-def check_token_ids(prompt: TokenIds, vocab_size: int) -> None:
-    """Raise RequestError for an id that the model does not have."""
-    for token_id in prompt:
-        if not 0 <= token_id < vocab_size:
-            raise invalid(
-                f"prompt contains token id {token_id} outside [0, {vocab_size - 1}]", "prompt"
-            )
-
-
-def fit_limit(limit: Limit, num_prompt_tokens: int, max_model_len: int) -> int:
-    """Tokens that a choice of this prompt may have. Raises RequestError if it cannot fit."""
-    most = f"This model's maximum context length is {max_model_len} tokens. However, "
-    if num_prompt_tokens >= max_model_len:
-        raise RequestError(
-            f"{most}your prompt has {num_prompt_tokens} tokens.",
-            param="prompt",
-            code="context_length_exceeded",
-        )
+    What the cache can never hold is refused by the engine; a default only keeps clear of it.
+    """
+    most = info.max_model_len
+    if num_prompt_tokens >= most:
+        what = f"your prompt has {num_prompt_tokens} tokens"
+        raise context_exceeded(most, what, limit.prompt_param)
+    if not limit.is_explicit:
+        # The last token is never fed back, so it needs no room in the cache.
+        room = min(most, capacity_tokens + 1) - num_prompt_tokens
+        return max(1, min(limit.max_tokens, room))
     requested = num_prompt_tokens + limit.max_tokens
-    if requested <= max_model_len:
-        return limit.max_tokens
-    if limit.is_explicit:
-        raise RequestError(
-            f"{most}you requested {requested} tokens ({num_prompt_tokens} in the prompt, "
-            f"{limit.max_tokens} in the completion).",
-            param=limit.param,
-            code="context_length_exceeded",
+    if requested > most:
+        what = (
+            f"you requested {requested} tokens ({num_prompt_tokens} in the prompt, "
+            f"{limit.max_tokens} in the completion)"
         )
-    return max_model_len - num_prompt_tokens
+        raise context_exceeded(most, what, limit.param)
+    return limit.max_tokens
 
 
 async def open_generation(
@@ -96,8 +71,10 @@ async def open_generation(
     A checkpoint. After it nothing but the engine itself can refuse the request, so the caller may
     send headers. Raises RequestError or Unavailable.
     """
-    info = engine.model.info
-    max_tokens = min(fit_limit(limit, len(prompt), info.max_model_len) for prompt in prompts)
+    capacity = engine.batch.scheduler.capacity_tokens()
+    max_tokens = min(
+        fit_limit(limit, len(prompt), engine.model.info, capacity) for prompt in prompts
+    )
     request = GenerateRequest(
         request_id=f"{id_prefix}-{uuid4().hex}",
         prompts=prompts,

@@ -32,7 +32,7 @@ def _parse_message(message: Any, where: str) -> dict[str, Any]:
             f"{where}.tool_calls",
             "unsupported_parameter",
         )
-    parsed: dict[str, Any] = {"role": role, "content": _parse_content(message, where)}
+    parsed: dict[str, Any] = {"role": role, "content": _parse_content(message, role, where)}
     for name in ("name", "tool_call_id", "reasoning_content"):
         text = message.get(name)
         if text is None:
@@ -43,7 +43,7 @@ def _parse_message(message: Any, where: str) -> dict[str, Any]:
     return parsed
 
 
-def _parse_content(message: dict[str, Any], where: str) -> str | list[dict[str, str]]:
+def _parse_content(message: dict[str, Any], role: str, where: str) -> str | list[dict[str, str]]:
     content = message.get("content")
     if isinstance(content, str):
         return content
@@ -53,10 +53,13 @@ def _parse_content(message: dict[str, Any], where: str) -> str | list[dict[str, 
             f"{where}.content",
             "invalid_type",
         )
-    return [_parse_part(part, f"{where}.content[{index}]") for index, part in enumerate(content)]
+    kinds = ("text", "refusal") if role == "assistant" else ("text",)
+    return [
+        _parse_part(part, kinds, f"{where}.content[{index}]") for index, part in enumerate(content)
+    ]
 
 
-def _parse_part(part: Any, where: str) -> dict[str, str]:
+def _parse_part(part: Any, kinds: tuple[str, ...], where: str) -> dict[str, str]:
     kind = part.get("type") if isinstance(part, dict) else None
     if kind in _MEDIA:
         raise RequestError(
@@ -64,7 +67,7 @@ def _parse_part(part: Any, where: str) -> dict[str, str]:
             param=where,
             code="unsupported_parameter",
         )
-    if kind not in ("text", "refusal"):
+    if kind not in kinds:
         shown = quoted(kind) if isinstance(kind, str) else "missing"
         raise invalid(f"{where}: unknown content part type {shown}", where)
     text = part.get(kind)

@@ -4,7 +4,6 @@ What differs between completions and chat is a `ReplyShape`; the order of chunks
 is here, once.
 """
 
-import time
 from collections.abc import AsyncIterator
 from typing import Any, Protocol
 
@@ -56,7 +55,6 @@ class Reply:
     params: GenerationParams
     shape: ReplyShape
     account: RequestAccount = field(factory=current_account)
-    created: int = field(factory=lambda: int(time.time()))
 
     async def respond(self) -> Response:
         """The response, streamed or whole as asked for. A checkpoint.
@@ -144,6 +142,6 @@ class Reply:
         return {
             "id": self.stream.request.request_id,
             "object": object_name,
-            "created": self.created,
+            "created": self.account.created,
             "model": self.params.model,
         }

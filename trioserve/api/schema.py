@@ -13,7 +13,6 @@ from trioserve.api.fields import (
     INT64_MAX,
     INT64_MIN,
     Body,
-    as_int,
     get_bool,
     get_int,
     get_number,
@@ -228,9 +227,11 @@ def _parse_raw_prompt(value: Any) -> Prompt:
 
 
 def _parse_token_ids(value: list[Any], kinds: str) -> TokenIds:
-    if _types_of(value) <= {int, float}:
-        with suppress(RequestError):
-            return tuple(value if float not in types else (as_int(t, "prompt") for t in value))
+    types = _types_of(value)
+    if types <= {int}:
+        return tuple(value)
+    if types <= {int, float} and all(element == int(element) for element in value):
+        return tuple(map(int, value))
     raise invalid(kinds, "prompt", "invalid_type")
 
 

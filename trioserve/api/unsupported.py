@@ -25,7 +25,6 @@ _GENERATION: Mapping[str, tuple[Any, ...]] = {
     "json_schema": _NOTHING,
     "logit_bias": ({},),
     "min_tokens": (0,),
-    "modalities": (["text"],),
     "moderation": _NOTHING,
     "no_stop_trim": (False,),
     "presence_penalty": (0,),
@@ -34,7 +33,10 @@ _GENERATION: Mapping[str, tuple[Any, ...]] = {
     "response_format": ({"type": "text"},),
     "return_cached_tokens_details": (False,),
     "return_hidden_states": (False,),
+    "return_prompt_token_ids": (False,),
     "return_routed_experts": (False,),
+    "return_token_ids": (False,),
+    "rid": _NOTHING,
     "skip_special_tokens": (True,),
     "stop_regex": ([],),
     "stop_token_ids": ([],),
@@ -58,6 +60,7 @@ CHAT_PARAMETERS: Mapping[str, tuple[Any, ...]] = {
     "logprobs": (False,),
     "parallel_tool_calls": (True, False),  # without tools it asks for nothing
     "reasoning_effort": _NOTHING,
+    "return_meta_info": (False,),
     "separate_reasoning": (True,),
     "stream_reasoning": (True,),
     "suffix": ("",),
@@ -70,11 +73,17 @@ _CHAT_NEVER = ("echo", "suffix", "best_of")
 
 
 def _asks_for_nothing(value: Any, harmless: tuple[Any, ...]) -> bool:
+    if isinstance(value, dict):  # a null inside is as good as nothing, too
+        value = {name: inner for name, inner in value.items() if inner is not None}
     # 0 is not False here: types are checked as strictly as where the parameter is built.
     return value is None or any(
         value == accepted and isinstance(value, bool) == isinstance(accepted, bool)
         for accepted in harmless
     )
+
+
+def _as_array(value: Any) -> list[Any]:
+    return [] if value is None else value if isinstance(value, list) else [value]
 
 
 def unsupported(name: str, *, is_chat: bool) -> RequestError:
@@ -92,9 +101,11 @@ def refuse_unsupported(body: Mapping[str, Any], *, is_chat: bool, num_samples: i
     for name, harmless in table.items():
         if name in body and not _asks_for_nothing(body[name], harmless):
             raise unsupported(name, is_chat=is_chat)
-    if body.get("best_of") not in (None, num_samples):
+    if not _asks_for_nothing(body.get("best_of"), (num_samples,)):
         raise unsupported("best_of", is_chat=is_chat)
-    if body.get("lora_path") is not None:
+    if any(kind != "text" for kind in _as_array(body.get("modalities"))):
+        raise unsupported("modalities", is_chat=is_chat)
+    if any(path is not None for path in _as_array(body.get("lora_path"))):
         raise invalid(
             "LoRA is not enabled; start the server with --enable-lora or --lora-paths",
             "lora_path",

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from filelock import FileLock, Timeout
 
 from trioserve.errors import ConfigError
-from trioserve.model.convert import END_WITH_STDIN
+from trioserve.model.convert import END_WITH_STDIN, remove_parts
 from trioserve.model.manifest import CONVERSION_VERSION, find_fault
 
 if TYPE_CHECKING:
@@ -72,7 +72,10 @@ def converted(gguf_path: Path, stop: threading.Event) -> Path:
             logger.warning("the converted model %s is damaged (%s): rebuilding", folder, fault)
         else:
             logger.info("converting %s once into %s", gguf_path, folder)
-        _run_child(gguf_path, folder, stop)
+        try:
+            _run_child(gguf_path, folder, stop)
+        finally:
+            remove_parts(folder)  # of a child that was ended
         return folder
     finally:
         lock.release()
@@ -100,6 +103,8 @@ def _run_child(gguf_path: Path, folder: Path, stop: threading.Event) -> None:
         [*command, END_WITH_STDIN],
         stdin=subprocess.PIPE,  # its end tells the child that we are gone
         stdout=subprocess.PIPE,
+        # Out of reach of the terminal's Ctrl-C, which is for the server: that sets `stop`, or dies.
+        start_new_session=True,
         env=environment,
         text=True,
         errors="replace",

@@ -42,8 +42,7 @@ def convert(source_path: Path, destination: Path, progress: Progress) -> None:
     model, OSError if the disk is full or not writable.
     """
     destination.parent.mkdir(parents=True, exist_ok=True)
-    for stale in destination.parent.glob(f"{destination.name}.part-*"):
-        shutil.rmtree(stale, ignore_errors=True)  # of a conversion that was killed
+    remove_parts(destination)
     part = destination.with_name(f"{destination.name}.part-{os.getpid()}")
     part.mkdir()
     try:
@@ -60,6 +59,12 @@ def convert(source_path: Path, destination: Path, progress: Progress) -> None:
         _sync(part)
         _replace(part, destination)
     finally:
+        shutil.rmtree(part, ignore_errors=True)
+
+
+def remove_parts(destination: Path) -> None:
+    """Remove what a conversion that was ended has left. The caller holds the lock."""
+    for part in destination.parent.glob(f"{destination.name}.part-*"):
         shutil.rmtree(part, ignore_errors=True)
 
 
@@ -119,13 +124,12 @@ def _sync_folder(directory: Path) -> None:
         os.close(descriptor)
 
 
-def _end_with_parent(part_pattern: str, parent: Path) -> None:
+def _end_with_parent(destination: Path) -> None:
     """Wait for the end of standard input, then end this process and remove what it had begun."""
     # Not sys.stdin: its lock, held by a blocked read, would break the interpreter's own shutdown.
     while os.read(0, 4096):
         pass
-    for part in parent.glob(part_pattern):
-        shutil.rmtree(part, ignore_errors=True)
+    remove_parts(destination)
     # The main thread may be deep in a long computation; nothing else can stop it at once.
     os._exit(1)
 
@@ -134,18 +138,11 @@ def main(arguments: Sequence[str]) -> int:
     """Entry of the child process; the exit code."""
     source, destination = Path(arguments[0]), Path(arguments[1])
     if END_WITH_STDIN in arguments:
-        threading.Thread(
-            target=_end_with_parent,
-            args=(f"{destination.name}.part-{os.getpid()}", destination.parent),
-            daemon=True,
-        ).start()
+        threading.Thread(target=_end_with_parent, args=(destination,), daemon=True).start()
     try:
         convert(source, destination, Progress(sys.stderr))
     except (ConfigError, OSError) as error:
         sys.stdout.write(f"{error}\n")
-        return 1
-    except KeyboardInterrupt:
-        sys.stdout.write("interrupted\n")
         return 1
     return 0
 

@@ -1,8 +1,8 @@
 """Reading a GGUF file: its tensors under Hugging Face names, its config, its tokenizer.
 
 Config, tokenizer and chat template are converted by transformers. The tensors are read by us:
-transformers would need one more package (accelerate) and hold the whole model twice; a test
-compares both results. Used by the conversion's child process only.
+transformers would need one more package (accelerate) and hold the whole model twice. Used by the
+conversion's child process only.
 """
 
 from __future__ import annotations

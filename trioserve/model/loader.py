@@ -33,7 +33,7 @@ def resolve_model(model_path: str, stop: threading.Event | None = None) -> Path:
     if model_path == DEFAULT_MODEL:
         return converted(_default_gguf(), stop)
     path = Path(model_path).expanduser()
-    if path.is_dir():
+    if model_path and path.is_dir():  # an empty path would be the current folder
         return _resolve_directory(path, stop)
     if path.is_file():
         if path.suffix.lower() != ".gguf":
@@ -102,6 +102,8 @@ def main() -> int:
         except ConfigError as error:
             sys.stderr.write(f"trioserve: {error}\n")
             return 2
+        except KeyboardInterrupt:
+            return 130
     return 0
 
 

@@ -130,7 +130,7 @@ class Scheduler:
             (list(self._waiting), SequenceState.WAITING),
         ):
             ids = [sequence.id for sequence in sequences]
-            assert ids == sorted(ids), f"{state} out of order: {ids}"
+            assert ids == sorted(set(ids)), f"{state} out of order: {ids}"
             for sequence in sequences:
                 assert sequence.state is state, f"{sequence.id} is {sequence.state}, not {state}"
                 held = len(sequence.lease.page_ids) if sequence.lease else 0

@@ -1,5 +1,7 @@
 """`byte_tokenizer`: a real tokenizer whose token ids are the bytes of the text."""
 
+from itertools import count
+
 from tokenizers import AddedToken
 from tokenizers import Tokenizer as Backend
 from tokenizers.decoders import ByteLevel as ByteLevelDecoder
@@ -17,22 +19,16 @@ CHAT_TEMPLATE = (
 )
 
 
-def _letter_of_byte(byte: int, alphabet: list[str]) -> str:
+def _byte_letters() -> dict[str, int]:
     """Byte-level BPE writes each byte as one visible character: itself, or one moved up."""
-    return chr(byte) if chr(byte) in alphabet else chr(256 + _hidden_bytes(alphabet).index(byte))
-
-
-def _hidden_bytes(alphabet: list[str]) -> list[int]:
-    return [byte for byte in range(256) if chr(byte) not in alphabet]
+    visible = {letter for letter in ByteLevel.alphabet() if ord(letter) < 256}
+    moved = map(chr, count(256))
+    return {chr(byte) if chr(byte) in visible else next(moved): byte for byte in range(256)}
 
 
 def byte_tokenizer(chat_template: str | None = CHAT_TEMPLATE) -> Tokenizer:
     """Token id b is the byte b; `EOS_ID` is the one special token."""
-    alphabet = sorted(ByteLevel.alphabet())
-    visible = [letter for letter in alphabet if ord(letter) < 256]
-    backend = Backend(
-        BPE(vocab={_letter_of_byte(byte, visible): byte for byte in range(256)}, merges=[])
-    )
+    backend = Backend(BPE(vocab=_byte_letters(), merges=[]))
     backend.pre_tokenizer = ByteLevel(add_prefix_space=False, use_regex=False)
     backend.decoder = ByteLevelDecoder()
     backend.add_special_tokens([AddedToken("<eos>", special=True)])

@@ -38,7 +38,9 @@ class TokenSpan:
         """
         if backend.truncation is not None or not isinstance(backend.model, models.BPE):
             return None
-        if any(token.lstrip or token.rstrip for token in backend.get_added_tokens_decoder().values()):
+        if any(
+            token.lstrip or token.rstrip for token in backend.get_added_tokens_decoder().values()
+        ):
             return None  # a token that takes the spaces around it takes any number of them
         pre_tokenizers = _steps(backend.pre_tokenizer, "pretokenizers")
         if not all(_is_whole(step) for step in pre_tokenizers):
@@ -56,8 +58,10 @@ class TokenSpan:
             return None
         num_chars: int | None = max(map(len, vocabulary))
         for step in _steps(backend.normalizer, "normalizers"):
-            num_chars = num_chars and _before_normalizing(num_chars, step)
-        return num_chars and cls(num_chars, "".join(map(chr, sorted(unknown))))
+            num_chars = None if num_chars is None else _before_normalizing(num_chars, step)
+        if num_chars is None:
+            return None
+        return cls(num_chars, "".join(map(chr, sorted(unknown))))
 
     def least_tokens(self, text: str) -> int:
         """Tokens that `text` has at least. Takes a pass over it at the speed of memory."""

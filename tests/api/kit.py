@@ -1,0 +1,271 @@
+"""What the HTTP tests share: an app over fakes, a client for it, and the answers it gives."""
+
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from typing import Any, Protocol
+from urllib.parse import unquote
+
+import orjson
+import trio
+import trio.testing
+from attrs import define, field, frozen
+from prometheus_client.parser import text_string_to_metric_families
+
+from trioserve.api.connection import ScopedApp
+from trioserve.core import SamplingParams
+from trioserve.device.base import StepResult
+from trioserve.engine.engine import Engine
+from trioserve.scheduler.plan import PlanRow, StepPlan
+from trioserve.testing.fake_device import FakeDevice
+from trioserve.testing.fake_model import FakeRunner
+from trioserve.testing.fake_text import EOS_ID
+from trioserve.testing.memory_server import MemoryServer
+
+MODEL = "org/fake"
+COMPLETIONS = "/v1/completions"
+CHAT = "/v1/chat/completions"
+ENDPOINTS = (COMPLETIONS, CHAT)
+JSON = {"Content-Type": "application/json"}
+PROMPT = "Once"
+MESSAGES = [{"role": "user", "content": "Hi"}]
+RENDERED = "user: Hi\nassistant: "
+"""MESSAGES in the fake model's template."""
+
+Script = str | bytes | tuple[int, ...]
+
+
+def body_for(path: str, **fields: Any) -> dict[str, Any]:
+    """The smallest valid body of an endpoint, with more fields in or over it."""
+    prompt = {"prompt": PROMPT} if path == COMPLETIONS else {"messages": MESSAGES}
+    return {"model": MODEL, **prompt, **fields}
+
+
+@define(eq=False)
+class ScriptedRunner(FakeRunner):
+    """Sample i says script i (the last one again for more), then only EOS; token ids are bytes."""
+
+    scripts: tuple[Script, ...] = field(kw_only=True)
+
+    def compute(self, plan: StepPlan) -> StepResult:
+        """See FakeRunner; what was fed does not matter."""
+        return StepResult(
+            tuple(self._next(row) if row.is_sampled else None for row in plan.rows), ()
+        )
+
+    def _next(self, row: PlanRow) -> int:
+        script = self.scripts[min(row.sample_index, len(self.scripts) - 1)]
+        token_ids = script.encode() if isinstance(script, str) else script
+        position = row.end - len(row.sequence.prompt_ids)
+        return token_ids[position] if position < len(token_ids) else EOS_ID
+
+
+@frozen
+class Answer:
+    """A whole response; header names are in lower case."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+
+    def json(self) -> Any:
+        return orjson.loads(self.body)
+
+    def events(self) -> list[dict[str, Any]]:
+        """The JSON events of a stream that ended as it must."""
+        assert self.status == 200, self.body
+        blocks = self.body.decode().split("\n\n")
+        assert blocks[-2:] == ["data: [DONE]", ""], blocks[-3:]
+        assert blocks.count("data: [DONE]") == 1
+        for block in blocks[:-1]:
+            assert block.startswith("data: "), block
+            assert "\n" not in block, block
+            assert "\r" not in block, block
+        return [orjson.loads(block.removeprefix("data: ")) for block in blocks[:-2]]
+
+    def texts(self) -> list[str]:
+        """Each choice's text, streamed or not."""
+        is_stream = self.headers["content-type"].startswith("text/event-stream")
+        choices = [
+            choice
+            for reply in (self.events() if is_stream else [self.json()])
+            for choice in reply["choices"]
+        ]
+        texts = [""] * len({choice["index"] for choice in choices})
+        for choice in choices:
+            texts[choice["index"]] += text_of(choice)
+        return texts
+
+
+def text_of(choice: Mapping[str, Any]) -> str:
+    """The text of a choice in a reply or a chunk of either endpoint."""
+    if "text" in choice:
+        return str(choice["text"])
+    return str((choice.get("message") or choice["delta"]).get("content", ""))
+
+
+@define
+class ApiBench:
+    """An app over an engine over fakes, which run in the test's nursery."""
+
+    app: ScopedApp
+    engine: Engine
+    device: FakeDevice
+    runner: FakeRunner
+    wire: MemoryServer
+    """For what only a connection shows; `ask` goes to the app without one."""
+
+    async def ask(
+        self,
+        method: str,
+        path: str,
+        *,
+        data: bytes | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> Answer:
+        """One request and its whole answer. The path may have a query."""
+        path, _, query = path.partition("?")
+        sent = {"host": "test", "content-length": str(len(data or b"")), **(headers or {})}
+        scope = {
+            "type": "http",
+            "http_version": "1.1",
+            "method": method,
+            "scheme": "http",
+            "path": unquote(path),
+            "raw_path": path.encode(),
+            "query_string": query.encode(),
+            "headers": [(k.lower().encode(), v.encode()) for k, v in sent.items()],
+        }
+        requests = iter([{"type": "http.request", "body": data or b"", "more_body": False}])
+        messages: list[Any] = []
+
+        async def receive() -> Any:
+            for message in requests:
+                return message
+            await trio.sleep_forever()
+
+        async def send(message: Any) -> None:
+            await trio.lowlevel.checkpoint()
+            messages.append(message)
+
+        await self.app(scope, receive, send)  # type: ignore[arg-type]
+        head, *bodies = messages
+        received = {name.decode(): value.decode() for name, value in head["headers"]}
+        return Answer(head["status"], received, b"".join(part["body"] for part in bodies))
+
+    async def get(self, path: str) -> Answer:
+        """A GET."""
+        return await self.ask("GET", path)
+
+    async def post(self, path: str, **fields: Any) -> Answer:
+        """`body_for` these fields, posted."""
+        return await self.ask("POST", path, data=orjson.dumps(body_for(path, **fields)), headers=JSON)
+
+    async def post_raw(self, path: str, data: bytes) -> Answer:
+        """Any bytes, as JSON."""
+        return await self.ask("POST", path, data=data, headers=JSON)
+
+    def first_row(self) -> PlanRow:
+        """The first row that was ever planned."""
+        return self.runner.plans[0].rows[0]
+
+    def sampling(self) -> SamplingParams:
+        """The parameters with which the first row was planned."""
+        return self.first_row().sampling
+
+    def prompts(self) -> list[tuple[int, ...]]:
+        """The prompt of each sequence that was ever planned, in order of arrival."""
+        rows = [row for plan in self.runner.plans for row in plan.rows]
+        sequences = sorted({row.sequence for row in rows}, key=lambda held: held.id)
+        return [sequence.prompt_ids for sequence in sequences]
+
+    async def samples(self) -> dict[tuple[str, frozenset[tuple[str, str]]], float]:
+        """`/metrics`: name without its prefix, and labels without the model's, to value."""
+        answer = await self.get("/metrics")
+        assert answer.status == 200
+        return {
+            (
+                sample.name.removeprefix("trioserve_"),
+                frozenset((k, v) for k, v in sample.labels.items() if k != "model_name"),
+            ): sample.value
+            for family in text_string_to_metric_families(answer.body.decode())
+            for sample in family.samples
+        }
+
+    async def metric(self, name: str, **labels: str) -> float:
+        """One sample, 0 if there is none."""
+        return (await self.samples()).get((name, frozenset(labels.items())), 0.0)
+
+    def finish_all(self) -> None:
+        """Let steps finish by themselves from now on."""
+        self.device.is_automatic = True
+        while self.device.unfinished:
+            self.device.finish()
+
+    async def finish_step(self) -> None:
+        """Let the oldest step finish and everybody do what follows from it."""
+        await self.device.wait_submitted()
+        self.device.finish()
+        await trio.testing.wait_all_tasks_blocked()
+
+    def check_idle(self) -> None:
+        """Every page is free and nothing is remembered."""
+        batch = self.engine.batch
+        batch.check()
+        census = batch.pool.statistics()
+        assert census.free == census.total, census
+        assert batch.is_idle
+        assert not batch.streams
+
+
+class StartApi(Protocol):
+    """Keyword arguments: scripts, sizes of the fakes, then any setting of the server."""
+
+    def __call__(self, *scripts: Script, **settings: Any) -> Awaitable[ApiBench]: ...
+
+
+def check_error(
+    answer: Answer,
+    status: int,
+    message: str,
+    *,
+    code: str,
+    param: str | None = None,
+) -> None:
+    """The whole envelope, byte for byte what the contract says."""
+    kind = {
+        400: "invalid_request_error",
+        404: "not_found_error",
+        405: "invalid_request_error",
+        408: "invalid_request_error",
+        413: "invalid_request_error",
+        500: "internal_server_error",
+        503: "service_unavailable_error",
+    }[status]
+    assert answer.status == status, answer.body
+    assert answer.headers["content-type"] == "application/json"
+    assert answer.json() == {
+        "object": "error",
+        "message": message,
+        "type": kind,
+        "param": param,
+        "code": status,
+        "error": {"message": message, "type": kind, "param": param, "code": code},
+    }
+
+
+async def in_parallel(*calls: Callable[[], Awaitable[Answer]]) -> list[Answer]:
+    """All answers, in the order of the calls, which start in that order."""
+    answers: dict[int, Answer] = {}
+
+    async def run(index: int, call: Callable[[], Awaitable[Answer]]) -> None:
+        answers[index] = await call()
+
+    async with trio.open_nursery() as nursery:
+        for index, call in enumerate(calls):
+            nursery.start_soon(run, index, call)
+            await trio.testing.wait_all_tasks_blocked()
+    return [answers[index] for index in range(len(calls))]
+
+
+def with_null(names: Iterable[str]) -> dict[str, None]:
+    """Each name as an explicit null."""
+    return dict.fromkeys(names)

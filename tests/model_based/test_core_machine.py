@@ -1,0 +1,182 @@
+"""Pool, scheduler, streams and commit, driven through any history that hypothesis finds.
+
+The device, the driver and the clients are played by `Core`, which asserts what must hold after
+every rule: the census, that no page of a step in flight is free or leased again, that no plan names
+an ended sequence, that nothing is billed after an abort, that the counters agree with the requests,
+and that every text is the one that the model gives to a sequence alone. At the end everything is
+read to its end: nothing may wedge, differ or be left behind.
+"""
+
+import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
+
+from tests.model_based.kit import POISON, Client, Core
+from trioserve.core import StopParams
+from trioserve.engine import batch
+from trioserve.errors import EngineDead
+
+CAPACITY_TOKENS = 5
+"""A small bound of the streams, so that readers stall within the length of a history."""
+
+tokens = st.sampled_from(tuple(b"abcdef"))
+prompts = st.lists(tokens, min_size=1, max_size=20).map(tuple)
+stops = st.lists(st.sampled_from(["a", "m", "zz", "eo"]), max_size=2, unique=True).map(tuple)
+positions = st.integers(0, 1 << 16)
+
+
+class CoreMachine(RuleBasedStateMachine):
+    def __init__(self, depth: int) -> None:
+        super().__init__()
+        self.depth = depth
+        self.core: Core | None = None
+        self.patch = pytest.MonkeyPatch()
+        self.patch.setattr(batch, "STREAM_CAPACITY_TOKENS", CAPACITY_TOKENS)
+
+    @initialize(
+        num_pages=st.integers(3, 16),
+        page_size=st.sampled_from([1, 2, 4]),
+        max_running=st.integers(1, 6),
+        max_step_tokens=st.integers(1, 24),
+    )
+    def start(
+        self, num_pages: int, page_size: int, max_running: int, max_step_tokens: int
+    ) -> None:
+        self.core = Core(
+            self.depth, num_pages, page_size, max_running, max_step_tokens, CAPACITY_TOKENS
+        )
+
+    @rule(
+        asked=st.lists(prompts, min_size=1, max_size=3),
+        num_samples=st.integers(1, 3),
+        max_tokens=st.integers(1, 20),
+        strings=stops,
+        is_eos_ignored=st.booleans(),
+        is_poisoned=st.integers(0, 9).map(lambda number: number == 9),
+        is_reading=st.booleans(),
+    )
+    def submit(
+        self,
+        asked: list[tuple[int, ...]],
+        num_samples: int,
+        max_tokens: int,
+        strings: tuple[str, ...],
+        is_eos_ignored: bool,
+        is_poisoned: bool,
+        is_reading: bool,
+    ) -> None:
+        core = self.started()
+        fitting = tuple(prompt[: core.capacity] for prompt in asked)
+        if is_poisoned:
+            fitting = (*fitting[:-1], (*fitting[-1][:-1], POISON))
+        # The last token is never fed back, so it needs no slot.
+        room = core.capacity - max(len(prompt) for prompt in fitting) + 1
+        client = core.submit(
+            fitting,
+            num_samples,
+            StopParams(min(max_tokens, room), strings, is_eos_ignored=is_eos_ignored),
+        )
+        client.is_reading = is_reading
+
+    @precondition(lambda self: len(self.started().in_flight) < self.depth)
+    @rule()
+    def launch(self) -> None:
+        self.started().launch()
+
+    @precondition(lambda self: self.started().in_flight)
+    @rule()
+    def finish(self) -> None:
+        self.started().finish()
+
+    @rule(num_rounds=st.integers(1, 20))
+    def run(self, num_rounds: int) -> None:
+        core = self.started()
+        for _ in range(num_rounds):
+            core.round()
+            core.check()
+
+    @precondition(lambda self: self.started().clients)
+    @rule(position=positions)
+    def read(self, position: int) -> None:
+        self.client(position).read()
+
+    @precondition(lambda self: self.started().clients)
+    @rule(position=positions)
+    def stall_or_read_on(self, position: int) -> None:
+        client = self.client(position)
+        client.is_reading = not client.is_reading
+
+    # One rule for all of them, so that most requests live long enough to get somewhere.
+    @precondition(lambda self: self.started().clients)
+    @rule(position=positions, how=st.sampled_from(["abort", "leave", "fail", "finish and leave"]))
+    def end_one(self, position: int, how: str) -> None:
+        core, client = self.started(), self.client(position)
+        if how == "abort":
+            core.abort(client)
+        elif how == "fail":
+            core.batch.fail(client.stream, EngineDead("of its own"), "failed")
+            core.note_abort(client)
+        else:
+            # A request may finish in the very step whose end its client does not wait for.
+            if how == "finish and leave" and core.in_flight:
+                core.finish()
+            core.close(client)
+            assert client.stream not in core.batch.streams
+
+    @precondition(lambda self: len(self.started().clients) > 6)
+    @rule()
+    def drain(self) -> None:
+        core = self.started()
+        for client in core.clients:
+            core.abort(client, "shutdown")
+        while core.in_flight:
+            core.check()
+            core.finish()
+        assert not core.launch()
+        assert core.batch.pool.num_free == core.num_pages
+
+    @invariant()
+    def everything_holds(self) -> None:
+        if self.core is not None:
+            self.core.check()
+
+    def teardown(self) -> None:
+        try:
+            if self.core is not None:
+                self.core.end()
+        finally:
+            self.patch.undo()
+
+    def started(self) -> Core:
+        assert self.core is not None, "hypothesis starts with the initializing rule"
+        return self.core
+
+    def client(self, position: int) -> Client:
+        """Any of the clients; new ones are as likely as old ones."""
+        clients = self.started().clients
+        return clients[position % len(clients)]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("depth", [1, 2], ids=["depth1", "depth2"])
+def test_the_core_keeps_its_promises_in_any_history(depth: int) -> None:
+    run_state_machine_as_test(
+        lambda: CoreMachine(depth),
+        settings=settings(
+            # The same histories every time: a red run is about the change under test.
+            derandomize=True,
+            database=None,
+            max_examples=100,
+            stateful_step_count=50,
+            deadline=None,
+            suppress_health_check=[HealthCheck.too_slow],
+        ),
+    )
