@@ -13,7 +13,6 @@ import logging
 import multiprocessing
 import os
 import signal
-import sys
 from functools import partial
 from typing import Any, NoReturn, cast
 
@@ -29,6 +28,7 @@ from quart_trio import QuartTrio
 from quart_trio.asgi import TrioASGILifespan
 
 from trioserve.api.containment import contain_connections
+from trioserve.api.end_process import end_process
 from trioserve.asyncio_host import AsyncioHost
 from trioserve.cli import load_config
 from trioserve.hosting import Server, report_end
@@ -39,21 +39,14 @@ from trioserve.one_worker import SecondWorker, require_one_worker
 contain_connections()
 
 
-def end_process(error: BaseException) -> NoReturn:
-    """Report the failure and end the process with a non-zero code, whatever Hypercorn would do.
-
-    Hypercorn's parent process forgets the exit code of its last worker and ends with 0, which tells
-    a supervisor that all is well. So the parent is ended too, by a signal for which it has no
-    handler; shells and supervisors show that as a failure. Not for a worker that was one too many:
-    there the parent has to end the first one, which it does when the second has exited.
-    """
+def report_and_end(error: BaseException) -> NoReturn:
+    """Say why, and end the process, whatever Hypercorn would rather do."""
     code = report_end(error)
-    logging.shutdown()
-    sys.stderr.flush()
-    parent = multiprocessing.parent_process()
-    if parent is not None and parent.pid is not None and not isinstance(error, SecondWorker):
-        os.kill(parent.pid, signal.SIGUSR1)
-    os._exit(code)
+    if isinstance(error, SecondWorker):
+        # The parent has to end the first worker, which it does once this one has exited.
+        logging.shutdown()
+        os._exit(code)
+    end_process(code)
 
 
 def make_server() -> Server:
@@ -64,7 +57,7 @@ def make_server() -> Server:
         require_one_worker()
         return Server(config)
     except Exception as error:
-        end_process(error)
+        report_and_end(error)
 
 
 class ServerLifespan(TrioASGILifespan):
@@ -89,7 +82,7 @@ class ServerLifespan(TrioASGILifespan):
                 await super().__call__(receive, send)
                 nursery.cancel_scope.cancel()
         except* Exception as group:
-            end_process(group)
+            report_and_end(group)
 
 
 async def _forward_sigterm() -> None:
@@ -130,7 +123,7 @@ def _inner_app(server: Server) -> ASGIFramework:
         asyncio.get_running_loop()
     except RuntimeError:
         return inner
-    return cast("ASGIFramework", AsyncioHost(inner, end_process=end_process))
+    return cast("ASGIFramework", AsyncioHost(inner, end_process=report_and_end))
 
 
 app = App()

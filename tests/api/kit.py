@@ -18,6 +18,7 @@ from trioserve.scheduler.plan import PlanRow, StepPlan
 from trioserve.testing.fake_device import FakeDevice
 from trioserve.testing.fake_model import FakeRunner
 from trioserve.testing.fake_text import EOS_ID
+from trioserve.testing.http import HttpResponse
 from trioserve.testing.memory_server import MemoryServer
 
 MODEL = "org/fake"
@@ -134,13 +135,11 @@ class ApiBench:
             "query_string": query.encode(),
             "headers": [(k.lower().encode(), v.encode()) for k, v in sent.items()],
         }
-        requests = iter([{"type": "http.request", "body": data or b"", "more_body": False}])
+        requests = [{"type": "http.request", "body": data or b"", "more_body": False}]
         messages: list[Any] = []
 
         async def receive() -> Any:
-            for message in requests:
-                return message
-            await trio.sleep_forever()
+            return requests.pop() if requests else await trio.sleep_forever()
 
         async def send(message: Any) -> None:
             await trio.lowlevel.checkpoint()
@@ -157,11 +156,18 @@ class ApiBench:
 
     async def post(self, path: str, **fields: Any) -> Answer:
         """`body_for` these fields, posted."""
-        return await self.ask("POST", path, data=orjson.dumps(body_for(path, **fields)), headers=JSON)
+        return await self.ask(
+            "POST", path, data=orjson.dumps(body_for(path, **fields)), headers=JSON
+        )
 
     async def post_raw(self, path: str, data: bytes) -> Answer:
         """Any bytes, as JSON."""
         return await self.ask("POST", path, data=data, headers=JSON)
+
+    async def wire_request(self, path: str, **fields: Any) -> HttpResponse:
+        """Like `post`, over a connection, which is closed when the caller is cancelled."""
+        async with self.wire.connect() as client:
+            return await client.post_json(path, body_for(path, **fields))
 
     def first_row(self) -> PlanRow:
         """The first row that was ever planned."""

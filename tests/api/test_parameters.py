@@ -132,9 +132,7 @@ async def test_an_element_or_member_of_the_wrong_type_is_named(
         ),
     ):
         answer = await bench.post(path, stream=stream, **fields)
-        check_error(
-            answer, 400, f"Invalid request: {where} must be {kind}", code=TYPE, param=where
-        )
+        check_error(answer, 400, f"Invalid request: {where} must be {kind}", code=TYPE, param=where)
 
 
 async def test_the_least_max_tokens_differs_between_the_endpoints(start: StartApi) -> None:
@@ -300,7 +298,8 @@ async def test_the_reply_repeats_the_model_as_sent(start: StartApi, path: str) -
 
 @pytest.mark.parametrize("path", ENDPOINTS)
 @pytest.mark.parametrize(
-    "model", ["no-such", "SMALL", "small:", "small:adapter", "/etc/passwd", "small\x00", "a" * 2**20]
+    "model",
+    ["no-such", "SMALL", "small:", "small:adapter", "/etc/passwd", "small\x00", "a" * 2**20],
 )
 async def test_an_unknown_model_is_404_whatever_it_is(
     start: StartApi, path: str, model: str

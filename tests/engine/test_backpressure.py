@@ -1,4 +1,4 @@
-"""Promise 5: nothing waits for a client. A stream is bounded, conflating, and harmless when left."""
+"""Promise 5: nothing waits for a client; a stream is bounded, conflating, and harmless if left."""
 
 import pytest
 import trio

@@ -1,4 +1,4 @@
-"""Prefill and decode share every step, so neither waits for the other; and first come, first served.
+"""Prefill and decode share every step, so that neither waits; and first come, first served.
 
 A step is the measure of time here: `runner.plans` is what the device was given, in order.
 """
@@ -7,8 +7,6 @@ import trio
 import trio.testing
 
 from tests.engine.kit import Bench, StartBench, expected, read_all, request
-from trioserve.engine.stream import RequestStream
-from trioserve.scheduler.sequence import Sequence
 
 LONG_PROMPT = bytes(range(32, 122)) * 2
 
@@ -16,8 +14,8 @@ LONG_PROMPT = bytes(range(32, 122)) * 2
 async def test_a_stream_gets_a_token_in_every_step_while_long_prompts_keep_coming(
     start: StartBench,
 ) -> None:
-    bench = await start(num_pages=400, max_step_tokens=16)
-    chatting: list[Sequence] = []
+    bench = await start(num_pages=400, max_step_tokens=16, is_automatic=False)
+    chatting = []
 
     async def chat() -> None:
         with bench.engine.open_stream(request(b"chat", 60)) as stream:
@@ -30,8 +28,11 @@ async def test_a_stream_gets_a_token_in_every_step_while_long_prompts_keep_comin
 
     async with trio.open_nursery() as nursery:
         nursery.start_soon(chat)
+        await trio.testing.wait_all_tasks_blocked()
         for index in range(6):
             nursery.start_soon(ask, bytes([65 + index]) + LONG_PROMPT)
+        await trio.testing.wait_all_tasks_blocked()
+        bench.finish_all()
     (sequence,) = chatting
     rows = [[row for row in plan.rows if row.sequence is sequence] for plan in bench.runner.plans]
     steps_with_a_row = [number for number, found in enumerate(rows) if found]
@@ -65,7 +66,7 @@ async def test_a_new_request_gets_its_first_token_in_a_few_steps_beside_endless_
 
 async def test_requests_start_in_the_order_in_which_they_came(start: StartBench) -> None:
     bench = await start(max_running_requests=2)
-    streams: list[RequestStream] = []
+    streams = []
 
     async def run(index: int) -> None:
         with bench.engine.open_stream(request(bytes([65 + index]), 3 + index % 4)) as stream:
@@ -77,10 +78,8 @@ async def test_requests_start_in_the_order_in_which_they_came(start: StartBench)
             nursery.start_soon(run, index)
     arrived = [choice.sequence for stream in streams for choice in stream.choices]
     arrived.sort(key=lambda sequence: sequence.id)
-    started: dict[Sequence, None] = {}
-    for plan in bench.runner.plans:
-        started.update(dict.fromkeys(row.sequence for row in plan.rows))
-    assert list(started) == arrived
+    in_step_order = [row.sequence for plan in bench.runner.plans for row in plan.rows]
+    assert list(dict.fromkeys(in_step_order)) == arrived
 
 
 async def test_the_samples_of_one_request_advance_together(start: StartBench) -> None:

@@ -134,3 +134,14 @@ async def test_a_socket_that_nobody_named_is_found_by_its_addresses() -> None:
                 assert requests.end_pending_writes() == 1
                 assert await client.receive_some() == b""
             assert request.cancel_scope.cancel_called
+
+
+async def test_a_client_that_closes_at_the_end_of_its_response_aborts_nothing() -> None:
+    """The watch may look between the last byte and the end of the request."""
+    aborts: list[str] = []
+    request = OpenRequest(is_http2=False, addresses=None, opened_at=0.0)
+    request.on_end = lambda: aborts.append("aborted")
+    request.is_finishing = True
+    request.end(is_connection_closed=True)
+    assert aborts == []
+    assert not request.cancel_scope.cancel_called

@@ -47,9 +47,7 @@ class CoreMachine(RuleBasedStateMachine):
         max_running=st.integers(1, 6),
         max_step_tokens=st.integers(1, 24),
     )
-    def start(
-        self, num_pages: int, page_size: int, max_running: int, max_step_tokens: int
-    ) -> None:
+    def start(self, num_pages: int, page_size: int, max_running: int, max_step_tokens: int) -> None:
         self.core = Core(
             self.depth, num_pages, page_size, max_running, max_step_tokens, CAPACITY_TOKENS
         )

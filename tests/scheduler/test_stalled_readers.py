@@ -102,9 +102,7 @@ def test_of_two_stalled_sequences_the_newer_gives_way() -> None:
     assert is_running(growing)
 
 
-def test_a_reader_that_came_back_keeps_its_pages_before_a_stalled_one() -> (
-    None
-):
+def test_a_reader_that_came_back_keeps_its_pages_before_a_stalled_one() -> None:
     steps = Steps(num_pages=8, page_size=4, max_running=1)
     stalled, back = steps.add(4, room=2), steps.add(4, room=2)
     growing = steps.add(4)

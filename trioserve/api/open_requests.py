@@ -39,7 +39,9 @@ class OpenRequest:
     """Encloses both the handler and the sending of the body; its callbacks must not wait."""
     on_end: Callable[[], None] | None = field(default=None, init=False)
     """Called once when the watch ends this request, before anything else: aborts the request's
-    sequences, so that their pages are free although the write may hang for a while."""
+    sequences, so that their pages are free although the write may hang for a while. Not called
+    when the response is finishing: its sequences have ended, and a client may close as soon as it
+    has read the end."""
     is_finishing: bool = field(default=False, init=False)
     """The last body message is on its way: a cancellation now would hit the task that is about to
     close or recycle the connection, and there is nothing left to end."""
@@ -84,7 +86,7 @@ class OpenRequest:
         """
         if not self.is_ended:
             self.is_ended = True
-            if self.on_end is not None:
+            if self.on_end is not None and not self.is_finishing:
                 self.on_end()
             # An HTTP/2 response waits for its reader without a shield, and its end closes nothing.
             if self.is_http2 or not self.is_finishing:
