@@ -10,13 +10,15 @@ import trio.testing
 from attrs import define, field, frozen
 from prometheus_client.parser import text_string_to_metric_families
 
+from trioserve.api.app import create_app
 from trioserve.api.connection import ScopedApp
+from trioserve.config import ServerConfig
 from trioserve.core import SamplingParams
 from trioserve.device.base import StepResult
 from trioserve.engine.engine import Engine
 from trioserve.scheduler.plan import PlanRow, StepPlan
 from trioserve.testing.fake_device import FakeDevice
-from trioserve.testing.fake_model import FakeRunner
+from trioserve.testing.fake_model import FakeRunner, fake_model
 from trioserve.testing.fake_text import EOS_ID
 from trioserve.testing.http import HttpResponse
 from trioserve.testing.memory_server import MemoryServer
@@ -222,8 +224,40 @@ class ApiBench:
         assert not batch.streams
 
 
+async def open_api(
+    nursery: trio.Nursery,
+    *scripts: Script,
+    num_pages: int = 128,
+    page_size: int = 4,
+    max_model_len: int = 256,
+    depth: int = 2,
+    is_automatic: bool = True,
+    poison: int | None = None,
+    is_loaded: bool = True,
+    **settings: Any,
+) -> ApiBench:
+    """An app whose engine runs in `nursery` and is ready, unless `is_loaded` is false.
+
+    `scripts` are what the model says, `settings` those of the server.
+    """
+    device = FakeDevice(max_in_flight=depth, is_automatic=is_automatic)
+    sizes: dict[str, Any] = {"num_pages": num_pages, "page_size": page_size, "poison": poison}
+    runner = ScriptedRunner(**sizes, scripts=scripts) if scripts else FakeRunner(**sizes)
+    engine = Engine(
+        ServerConfig(**{"model_path": MODEL, **settings}),
+        lambda _config: fake_model(runner, max_model_len=max_model_len),
+        device,
+        check_after_steps=True,
+    )
+    app = create_app(engine)
+    if is_loaded:
+        await nursery.start(engine.run)
+        await engine.ready.wait()
+    return ApiBench(app, engine, device, runner, MemoryServer(app, nursery))
+
+
 class StartApi(Protocol):
-    """Keyword arguments: scripts, sizes of the fakes, then any setting of the server."""
+    """`open_api` in the test's nursery."""
 
     def __call__(self, *scripts: Script, **settings: Any) -> Awaitable[ApiBench]: ...
 

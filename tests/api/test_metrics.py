@@ -98,13 +98,12 @@ async def test_counters_reconcile_with_what_clients_were_told(start: StartApi) -
 
     # One leaves in the middle of its stream: what was generated until then counts.
     bench.device.is_automatic = False
-    client = bench.wire.connect()
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(client.post_json, COMPLETIONS, body_for(COMPLETIONS))
+        nursery.start_soon(bench.wire_request, COMPLETIONS)
         for _ in range(3):
             await bench.finish_step()
         nursery.cancel_scope.cancel()
-    client.close()
+    await trio.testing.wait_all_tasks_blocked()
     bench.finish_all()
     await trio.testing.wait_all_tasks_blocked()
 
@@ -147,6 +146,7 @@ async def test_a_stream_read_to_its_end_is_ok_and_no_abort(start: StartApi) -> N
         async with bench.wire.connect() as client:
             response = await client.post_json(path, body_for(path, stream=True))
             assert response.body.endswith(b"data: [DONE]\n\n")
+        await trio.testing.wait_all_tasks_blocked()
         assert await bench.metric("requests_total", endpoint=path, status="ok") == 1
         assert await bench.metric("requests_total", endpoint=path, status="cancelled") == 0
     samples = await bench.samples()
@@ -167,6 +167,7 @@ async def test_clients_cannot_make_the_metrics_grow(start: StartApi) -> None:
         await bench.get(f"/health?{name}={name}")
 
     await visit("first")
+    await bench.samples()
     before = (await bench.samples()).keys()
     for index in range(20):
         await visit(f"visitor{index}")

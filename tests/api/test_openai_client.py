@@ -10,6 +10,9 @@ from openai import AsyncOpenAI
 
 from tests.api.kit import MESSAGES, MODEL, ApiBench, StartApi
 
+# The client leaves the generators it reads from to the garbage collector.
+pytestmark = pytest.mark.filterwarnings("ignore:Async generator:ResourceWarning")
+
 OpenClient = Callable[[ApiBench], AsyncOpenAI]
 
 

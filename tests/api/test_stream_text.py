@@ -4,10 +4,12 @@ import codecs
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+import trio
+import trio.testing
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.api.kit import CHAT, COMPLETIONS, ENDPOINTS, Answer, ApiBench, StartApi
+from tests.api.kit import CHAT, COMPLETIONS, ENDPOINTS, Answer, ApiBench, StartApi, open_api
 
 # Words, characters of two to four bytes, joined emoji, and bytes that are no character.
 TEXTS = ("a", "b", "ab", "\n", "ď", "日本", "😀", "🇨🇿", "👩\u200d👩\u200d👧", "e\u0301", "STOP")
@@ -50,9 +52,7 @@ def ends(answer: Answer, *, is_streamed: bool) -> list[tuple[Any, ...]]:
     return sorted(found)
 
 
-@settings(
-    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+@settings(max_examples=40, deadline=None)
 @given(
     path=st.sampled_from(ENDPOINTS),
     scripts=st.lists(SCRIPTS, min_size=1, max_size=3),
@@ -61,21 +61,20 @@ def ends(answer: Answer, *, is_streamed: bool) -> list[tuple[Any, ...]]:
     depth=st.sampled_from([1, 2]),
 )
 async def test_a_stream_joins_to_the_whole_answer(
-    start: StartApi,
-    path: str,
-    scripts: list[tuple[int, ...]],
-    stops: list[str],
-    max_tokens: int,
-    depth: int,
+    path: str, scripts: list[tuple[int, ...]], stops: list[str], max_tokens: int, depth: int
 ) -> None:
-    bench = await start(*scripts, depth=depth)
-    fields = {"n": len(scripts), "stop": stops, "max_tokens": max_tokens}
-    whole, streamed = await both(bench, path, **fields)
-    assert streamed.texts() == whole.texts()
-    assert ends(streamed, is_streamed=True) == ends(whole, is_streamed=False)
-    assert streamed.events()[-1]["usage"] == whole.json()["usage"]
-    assert whole.texts() == [expected(script, stops, max_tokens) for script in scripts]
-    bench.check_idle()
+    # A nursery for each example: the fixture's is the test's.
+    async with trio.open_nursery() as nursery:
+        bench = await open_api(nursery, *scripts, depth=depth)
+        fields = {"n": len(scripts), "stop": stops, "max_tokens": max_tokens}
+        whole, streamed = await both(bench, path, **fields)
+        assert streamed.texts() == whole.texts()
+        assert ends(streamed, is_streamed=True) == ends(whole, is_streamed=False)
+        assert streamed.events()[-1]["usage"] == whole.json()["usage"]
+        assert whole.texts() == [expected(script, stops, max_tokens) for script in scripts]
+        await trio.testing.wait_all_tasks_blocked()
+        bench.check_idle()
+        nursery.cancel_scope.cancel()
 
 
 @pytest.mark.parametrize("path", ENDPOINTS)

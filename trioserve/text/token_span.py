@@ -17,6 +17,7 @@ _MAX_COMPOSED_CHARS = 4
 """Characters that Unicode's composition (NFC, NFKC) can make one of."""
 
 _WHOLE_PRE_TOKENIZERS = {"ByteLevel", "Digits", "Metaspace", "Punctuation", "Split"}
+_ASCII = frozenset(range(0x80))
 _CONTROL_BYTES = frozenset({*range(0x20), 0x7F})
 _CONTINUATION_BYTES = frozenset(range(0x80, 0xC0))
 
@@ -48,13 +49,16 @@ class TokenSpan:
         vocabulary = backend.get_vocab(with_added_tokens=True)
         if any(step["type"] == "ByteLevel" for step in pre_tokenizers):
             missing = {byte for letter, byte in BYTE_OF_LETTER.items() if letter not in vocabulary}
+            # Past ASCII a character has a continuation byte, so its first byte is not needed.
+            needed = _ASCII | _CONTINUATION_BYTES
         elif backend.model.byte_fallback:
-            missing = {byte for byte in range(256) if f"<0x{byte:02X}>" not in vocabulary}
+            # Here a character is written with all of its bytes or not at all.
+            needed = frozenset(range(256))
+            missing = {byte for byte in needed if f"<0x{byte:02X}>" not in vocabulary}
         else:
             return None
-        # Past ASCII a character has a continuation byte, so its first byte is not needed.
         unknown = missing & _CONTROL_BYTES
-        if (missing - unknown) & ({*range(0x80)} | _CONTINUATION_BYTES):
+        if needed & (missing - unknown):
             return None
         num_chars: int | None = max(map(len, vocabulary))
         for step in _steps(backend.normalizer, "normalizers"):
