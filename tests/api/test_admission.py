@@ -6,7 +6,8 @@ import pytest
 import trio
 import trio.testing
 
-from tests.api.kit import COMPLETIONS, ENDPOINTS, Answer, ApiBench, StartApi, check_error
+from tests.api.answers import Answer, check_error
+from tests.api.kit import COMPLETIONS, ENDPOINTS, ApiBench, StartApi
 
 FULL = "The request queue is full."
 

@@ -2,7 +2,8 @@
 
 import pytest
 
-from tests.api.kit import COMPLETIONS, ENDPOINTS, StartApi, check_error
+from tests.api.answers import check_error
+from tests.api.kit import COMPLETIONS, ENDPOINTS, StartApi
 
 VALID = b'{"model": "org/fake", "prompt": "Once"}'
 BAD_JSON = "Invalid request: body is not valid JSON: "

@@ -9,16 +9,8 @@ import pytest
 import trio
 import trio.testing
 
-from tests.api.kit import (
-    CHAT,
-    COMPLETIONS,
-    ENDPOINTS,
-    RENDERED,
-    ApiBench,
-    StartApi,
-    body_for,
-    check_error,
-)
+from tests.api.answers import check_error
+from tests.api.kit import CHAT, COMPLETIONS, ENDPOINTS, RENDERED, ApiBench, StartApi, body_for
 from trioserve.api import prompts
 from trioserve.testing.fake_text import byte_tokenizer
 

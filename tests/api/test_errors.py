@@ -7,16 +7,15 @@ import pytest
 import trio
 import trio.testing
 
+from tests.api.answers import Answer, check_error
 from tests.api.kit import (
     CHAT,
     COMPLETIONS,
     ENDPOINTS,
     JSON,
-    Answer,
     ApiBench,
     StartApi,
     body_for,
-    check_error,
     in_parallel,
 )
 from trioserve.testing.http import HttpClient

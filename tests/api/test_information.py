@@ -7,7 +7,8 @@ import trio
 import trio.testing
 from openai.types import Model
 
-from tests.api.kit import COMPLETIONS, PROMPT, StartApi, check_error
+from tests.api.answers import check_error
+from tests.api.kit import COMPLETIONS, PROMPT, StartApi
 from trioserve import __version__
 
 

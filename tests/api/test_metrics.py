@@ -12,7 +12,6 @@ from tests.api.kit import (
     MODEL,
     PROMPT,
     RENDERED,
-    Answer,
     ApiBench,
     StartApi,
     body_for,
@@ -87,11 +86,12 @@ async def test_pages_by_state_add_up_while_requests_come_and_go(start: StartApi)
 async def test_counters_reconcile_with_what_clients_were_told(start: StartApi) -> None:
     """Case 118: aborted requests were missing from the sums."""
     bench = await start("abcdefgh", max_running_requests=4)
-    answers: list[Answer] = []
-    for path in (COMPLETIONS, CHAT):
-        for n in (1, 3):
-            answers.append(await bench.post(path, n=n, max_tokens=5))
-            answers.append(await bench.post(path, n=n, stop="d"))
+    answers = [
+        await bench.post(path, n=n, **end)
+        for path in (COMPLETIONS, CHAT)
+        for n in (1, 3)
+        for end in ({"max_tokens": 5}, {"stop": "d"})
+    ]
     told = [answer.json()["usage"] for answer in answers]
     await bench.post(COMPLETIONS, temperature=-1)
     await bench.post(COMPLETIONS, model="no-such")

@@ -2,18 +2,13 @@
 
 from typing import Any
 
+import attrs
 import pytest
+from tokenizers.processors import TemplateProcessing
 
-from tests.api.kit import (
-    CHAT,
-    COMPLETIONS,
-    ENDPOINTS,
-    MESSAGES,
-    RENDERED,
-    StartApi,
-    check_error,
-)
-from trioserve.testing.fake_text import EOS_ID
+from tests.api.answers import check_error
+from tests.api.kit import CHAT, COMPLETIONS, ENDPOINTS, MESSAGES, RENDERED, StartApi
+from trioserve.testing.fake_text import EOS_ID, byte_tokenizer
 
 KINDS = (
     "prompt must be a string, an array of strings, an array of token ids, or an array of arrays "
@@ -149,128 +144,6 @@ async def test_chat_takes_exactly_one_of_messages_and_prompt(
     check_error(answer, 400, f"Invalid request: {message}", code=code, param=param)
 
 
-PARTS = [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]
-
-
-@pytest.mark.parametrize(
-    ("messages", "rendered"),
-    [
-        (MESSAGES, RENDERED),
-        ([{"role": "USER", "content": "Hi"}], RENDERED),
-        ([{"role": "system", "content": ""}], "system: \nassistant: "),
-        ([{"role": "developer", "content": "x"}], "system: x\nassistant: "),
-        ([{"role": "function", "content": "x", "name": "f"}], "tool: x\nassistant: "),
-        ([{"role": "tool", "content": "x", "tool_call_id": "1"}], "tool: x\nassistant: "),
-        ([{"role": "user", "content": PARTS}], "user: a\nb\nassistant: "),
-        ([{"role": "user", "content": "a\nb"}], "user: a\nb\nassistant: "),
-        ([{"role": "user", "content": []}], "user: \nassistant: "),
-        (
-            [{"role": "assistant", "content": [{"type": "refusal", "refusal": "No"}]}],
-            "assistant: No\nassistant: ",
-        ),
-        # Rendered as it is (D20), and nulls are as good as nothing.
-        (
-            [{"role": "assistant", "content": "Yes", "tool_calls": None, "name": None}],
-            "assistant: Yes\nassistant: ",
-        ),
-        ([{"role": "user", "content": "\x00🙂", "unknown": 1}], "user: \x00🙂\nassistant: "),
-    ],
-)
-async def test_messages_are_rendered_by_the_template(
-    start: StartApi, messages: list[Any], rendered: str
-) -> None:
-    """Case 58: content as an array of parts gives the ids of the equivalent string."""
-    bench = await start("ok")
-    answer = await bench.post(CHAT, messages=messages)
-    assert answer.status == 200, answer.body
-    assert bench.prompts() == [tuple(rendered.encode())]
-
-
-ROLES = "role must be one of system, developer, user, assistant, tool"
-CONTENT = "content must be a string or an array of content parts"
-
-
-@pytest.mark.parametrize(
-    ("message", "detail", "where", "code"),
-    [
-        ("Hi", " must be an object", "", TYPE),
-        (None, " must be an object", "", TYPE),
-        ({}, f".{ROLES}", ".role", VALUE),
-        ({"role": "bot", "content": "a"}, f".{ROLES}", ".role", VALUE),
-        ({"role": 5, "content": "a"}, f".{ROLES}", ".role", VALUE),
-        ({"role": ["user"], "content": "a"}, f".{ROLES}", ".role", VALUE),
-        ({"role": "user"}, f".{CONTENT}", ".content", TYPE),
-        ({"role": "user", "content": None}, f".{CONTENT}", ".content", TYPE),
-        ({"role": "user", "content": 5}, f".{CONTENT}", ".content", TYPE),
-        ({"role": "user", "content": {"text": "a"}}, f".{CONTENT}", ".content", TYPE),
-        ({"role": "assistant", "content": None}, f".{CONTENT}", ".content", TYPE),
-        ({"role": "assistant", "tool_calls": []}, f".{CONTENT}", ".content", TYPE),
-        ({"role": "user", "content": "a", "name": 5}, ".name must be a string", ".name", TYPE),
-        (
-            {"role": "tool", "content": "a", "tool_call_id": 5},
-            ".tool_call_id must be a string",
-            ".tool_call_id",
-            TYPE,
-        ),
-        (
-            {"role": "assistant", "content": "a", "tool_calls": [{"id": "1"}]},
-            ".tool_calls is not supported by this server version; leave it out",
-            ".tool_calls",
-            "unsupported_parameter",
-        ),
-    ],
-)
-async def test_a_wrong_message_is_named(
-    start: StartApi, message: Any, detail: str, where: str, code: str
-) -> None:
-    bench = await start("ok")
-    answer = await bench.post(CHAT, messages=[*MESSAGES, message])
-    check_error(
-        answer,
-        400,
-        f"Invalid request: messages[1]{detail}",
-        code=code,
-        param=f"messages[1]{where}",
-    )
-
-
-@pytest.mark.parametrize(
-    ("part", "detail", "code"),
-    [
-        *(
-            (
-                {"type": kind, kind: {}},
-                f": {kind} input is not supported by this model",
-                "unsupported_parameter",
-            )
-            for kind in ("image_url", "input_audio", "video_url", "file")
-        ),
-        ({"type": "poem", "poem": "a"}, ": unknown content part type poem", VALUE),
-        ({"type": "refusal", "refusal": "a"}, ": unknown content part type refusal", VALUE),
-        ({"type": 5}, ": unknown content part type missing", VALUE),
-        ({"text": "a"}, ": unknown content part type missing", VALUE),
-        ("a", ": unknown content part type missing", VALUE),
-    ],
-)
-async def test_a_content_part_that_is_not_text_is_refused(
-    start: StartApi, part: Any, detail: str, code: str
-) -> None:
-    bench = await start("ok")
-    content = [*PARTS, part]
-    answer = await bench.post(CHAT, messages=[{"role": "user", "content": content}])
-    where = "messages[0].content[2]"
-    check_error(answer, 400, f"Invalid request: {where}{detail}", code=code, param=where)
-
-
-async def test_a_text_part_without_a_text_is_refused(start: StartApi) -> None:
-    bench = await start("ok")
-    for part in ({"type": "text"}, {"type": "text", "text": 5}):
-        answer = await bench.post(CHAT, messages=[{"role": "user", "content": [part]}])
-        where = "messages[0].content[0].text"
-        message = f"Invalid request: {where} must be a string"
-        check_error(answer, 400, message, code=TYPE, param=where)
-
-
 @pytest.mark.parametrize("path", ENDPOINTS)
 async def test_every_prompt_of_a_batch_gets_its_choices_in_order(
     start: StartApi, path: str
@@ -285,3 +158,21 @@ async def test_every_prompt_of_a_batch_gets_its_choices_in_order(
     assert [choice["index"] for choice in answer.json()["choices"]] == list(
         range(len(answer.texts()))
     )
+
+
+async def test_a_text_gets_the_special_tokens_that_the_template_writes_itself(
+    start: StartApi,
+) -> None:
+    bench = await start("ok")
+    tokenizer = byte_tokenizer()
+    tokenizer._backend.post_processor = TemplateProcessing(
+        single="<eos> $A", special_tokens=[("<eos>", EOS_ID)]
+    )
+    bench.engine.batch.model = attrs.evolve(bench.engine.model, tokenizer=tokenizer)
+    await bench.post(COMPLETIONS, prompt="a")
+    await bench.post(COMPLETIONS, prompt=[97])
+    await bench.post(CHAT, messages=None, prompt="a")
+    await bench.post(CHAT, messages=None, prompt=[97])
+    await bench.post(CHAT)
+    text, token_ids = (EOS_ID, 97), (97,)
+    assert bench.prompts() == [text, token_ids, text, token_ids, tuple(RENDERED.encode())]

@@ -9,7 +9,8 @@ import trio.testing
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.api.kit import CHAT, COMPLETIONS, ENDPOINTS, Answer, ApiBench, StartApi, open_api
+from tests.api.answers import Answer
+from tests.api.kit import CHAT, COMPLETIONS, ENDPOINTS, ApiBench, StartApi, open_api
 
 # Words, characters of two to four bytes, joined emoji, and bytes that are no character.
 TEXTS = ("a", "b", "ab", "\n", "ď", "日本", "😀", "🇨🇿", "👩\u200d👩\u200d👧", "e\u0301", "STOP")

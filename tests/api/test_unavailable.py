@@ -4,16 +4,8 @@ import pytest
 import trio
 import trio.testing
 
-from tests.api.kit import (
-    CHAT,
-    COMPLETIONS,
-    ENDPOINTS,
-    MODEL,
-    Answer,
-    ApiBench,
-    StartApi,
-    check_error,
-)
+from tests.api.answers import Answer, check_error
+from tests.api.kit import CHAT, COMPLETIONS, ENDPOINTS, MODEL, ApiBench, StartApi
 from trioserve.api.app import create_app
 from trioserve.config import ServerConfig
 from trioserve.engine.engine import DEATH_NOTICE_S, Engine

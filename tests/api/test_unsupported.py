@@ -4,7 +4,8 @@ from typing import Any
 
 import pytest
 
-from tests.api.kit import CHAT, COMPLETIONS, ENDPOINTS, StartApi, check_error
+from tests.api.answers import check_error
+from tests.api.kit import CHAT, COMPLETIONS, ENDPOINTS, StartApi
 
 # Name, values that ask for nothing (null always is one), and values that ask for something.
 BOTH: list[tuple[str, list[Any], list[Any]]] = [

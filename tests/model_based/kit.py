@@ -3,10 +3,11 @@
 from collections import deque
 from functools import cache
 
-from attrs import define, evolve, field, frozen
+from attrs import define, evolve, field
 from prometheus_client import Counter
 
-from trioserve.core import Finish, FinishReason, SamplingParams, StopParams
+from tests.model_based.reference import POISON, VOCABULARY, Outcome, one_at_a_time
+from trioserve.core import FinishReason, SamplingParams, StopParams
 from trioserve.engine.batch import Batch
 from trioserve.engine.request import GenerateRequest
 from trioserve.engine.served import ServedModel
@@ -14,50 +15,7 @@ from trioserve.engine.statistics import EngineStatistics
 from trioserve.engine.stream import RequestStream
 from trioserve.scheduler.plan import StepPlan
 from trioserve.scheduler.sequence import SequenceState
-from trioserve.testing.fake_model import LETTERS, FakeRunner, continuation, fake_model
-from trioserve.testing.fake_text import EOS_ID
-
-VOCABULARY = (*LETTERS, EOS_ID)
-POISON = ord("!")
-
-
-@frozen
-class Outcome:
-    """All that a choice comes to when nothing disturbs it."""
-
-    pieces: tuple[str, ...]
-    """The text of each token, the one that ends the choice included."""
-    text: str
-    finish: Finish
-
-    @property
-    def num_tokens(self) -> int:
-        """Tokens billed."""
-        return len(self.pieces)
-
-    def text_of(self, num_tokens: int) -> str:
-        """All text of the first tokens, as an abort after them leaves it: nothing is held back."""
-        return "".join(self.pieces[:num_tokens])
-
-
-@cache
-def one_at_a_time(
-    prompt: tuple[int, ...], sample_index: int, stop: StopParams, poison: int | None = POISON
-) -> Outcome | None:
-    """The reference: one sequence alone, a token at a time, no pages. None: it fails."""
-    if poison in prompt:
-        return None
-    pieces: list[str] = []
-    for token in continuation(prompt, stop.max_tokens, sample_index, VOCABULARY):
-        pieces.append("" if token == EOS_ID else chr(token))
-        text = "".join(pieces)
-        if token == EOS_ID and not stop.is_eos_ignored:
-            return Outcome(tuple(pieces), text, Finish(FinishReason.STOP, token))
-        for string in stop.strings:
-            if string in text:
-                cut = text[: text.index(string)]
-                return Outcome(tuple(pieces), cut, Finish(FinishReason.STOP, string))
-    return Outcome(tuple(pieces), "".join(pieces), Finish(FinishReason.LENGTH))
+from trioserve.testing.fake_model import FakeRunner, fake_model
 
 
 @define(eq=False)

@@ -19,7 +19,8 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from tests.model_based.kit import POISON, Client, Core
+from tests.model_based.kit import Client, Core
+from tests.model_based.reference import POISON
 from trioserve.core import StopParams
 from trioserve.engine import batch
 from trioserve.errors import EngineDead

@@ -180,7 +180,7 @@ class Scheduler:
         """
         # The next page may not be needed at all by a sequence that fills the pool.
         needed = min(self._pages_for(sequence.num_missing) + 1, self._pool.num_pages)
-        reclaimable = sum(len(held.lease.page_ids) for held in self._stalled() if held.lease)
+        reclaimable = sum(len(paused.lease.page_ids) for paused in self._paused if paused.lease)
         if self._lacks(needed - reclaimable):
             return False  # taking pages from stalled readers would not be enough
         self._reclaim_from_stalled(needed)
