@@ -97,9 +97,7 @@ async def _forward_sigterm() -> None:
             else:
                 # Not raised from here, where the interrupt would land in this very task; Trio hands
                 # what comes from its own loop to the main task, where Hypercorn expects it.
-                trio.lowlevel.current_trio_token().run_sync_soon(
-                    signal.raise_signal, signal.SIGINT
-                )
+                trio.lowlevel.current_trio_token().run_sync_soon(signal.raise_signal, signal.SIGINT)
 
 
 class App:

@@ -35,9 +35,7 @@ class TimedRunner(FakeRunner):
         return super().compute(plan)
 
 
-def load_fake_model(
-    _config: ServerConfig, _max_running: int, stop: threading.Event
-) -> ServedModel:
+def load_fake_model(_config: ServerConfig, _max_running: int, stop: threading.Event) -> ServedModel:
     while LOAD_GATE is not None and not Path(LOAD_GATE).exists() and not stop.wait(0.01):
         pass
     if LOAD_ERROR is not None:

@@ -43,9 +43,7 @@ async def test_the_openai_client_streams_paris_token_by_token(server: ServerProc
             stream = client.chat.completions.create(
                 model=DEFAULT_MODEL, messages=QUESTION, temperature=0, stream=True
             )
-            return [
-                content for chunk in stream if (content := chunk.choices[0].delta.content)
-            ]
+            return [content for chunk in stream if (content := chunk.choices[0].delta.content)]
 
     pieces = await trio.to_thread.run_sync(ask)
     assert "".join(pieces) == "The capital of France is Paris."
@@ -65,9 +63,7 @@ async def test_a_client_that_leaves_frees_its_pages_within_a_second(server: Serv
 
 async def greedy_text(server: ServerProcess, prompt: str) -> str:
     async with await server.connect() as client:
-        reply = await client.post_json(
-            "/v1/completions", completion(prompt=prompt, max_tokens=48)
-        )
+        reply = await client.post_json("/v1/completions", completion(prompt=prompt, max_tokens=48))
         assert reply.status == 200, reply.body
         return str(reply.json()["choices"][0]["text"])
 

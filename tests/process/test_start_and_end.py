@@ -180,6 +180,7 @@ async def test_a_reader_that_takes_nothing_does_not_keep_the_process(way: str) -
 
 async def wait_paused(server: ServerProcess) -> None:
     """Until no sequence runs: the reader's buffers are full."""
+
     async def is_paused() -> bool:
         return await metric(server, "num_running_reqs") == 0
 
