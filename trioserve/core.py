@@ -41,9 +41,8 @@ class SamplingParams:
 
 @frozen
 class StopParams:
-    """When a choice ends, besides being aborted."""
+    """What ends a choice before its token limit, besides being aborted."""
 
-    max_tokens: int
     strings: tuple[str, ...] = ()
     token_ids: frozenset[int] = frozenset()
     is_eos_ignored: bool = False

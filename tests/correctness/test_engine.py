@@ -32,9 +32,10 @@ def greedy(prompt: tuple[int, ...]) -> GenerateRequest:
     return GenerateRequest(
         request_id="test",
         prompts=(prompt,),
+        max_tokens=(NUM_TOKENS,),
         num_samples=1,
         sampling=SamplingParams(temperature=0.0),
-        stop=StopParams(max_tokens=NUM_TOKENS, is_eos_ignored=True),
+        stop=StopParams(is_eos_ignored=True),
     )
 
 

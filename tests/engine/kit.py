@@ -26,9 +26,10 @@ def request(
     return GenerateRequest(
         request_id="test",
         prompts=tuple(tuple(text) for text in prompts),
+        max_tokens=(max_tokens,) * len(prompts),
         num_samples=num_samples,
         sampling=SamplingParams(temperature=0.0),
-        stop=StopParams(max_tokens=max_tokens, strings=stop),
+        stop=StopParams(strings=stop),
         timeout_s=timeout_s,
     )
 

@@ -1,5 +1,6 @@
 """What comes out of an undisturbed engine, one request or many, and what ends a choice."""
 
+import attrs
 import pytest
 import trio
 import trio.testing
@@ -115,3 +116,10 @@ async def test_without_a_queue_the_second_request_is_refused_at_once(
             pass
     with bench.engine.open_stream(request(b"c")):
         pass
+
+
+async def test_each_prompt_of_a_request_has_its_own_limit(start: StartBench) -> None:
+    bench = await start()
+    batch = attrs.evolve(request([b"one", b"two"]), max_tokens=(3, 9))
+    with bench.engine.open_stream(batch) as stream:
+        assert await read_all(stream) == [expected(b"one", 3), expected(b"two", 9, 1)]

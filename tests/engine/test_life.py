@@ -6,7 +6,7 @@ import trio.testing
 
 from tests.engine.kit import StartBench, expected, read_all, request
 from trioserve.config import ServerConfig
-from trioserve.engine.engine import DEATH_NOTICE_S, Engine, EngineState
+from trioserve.engine.engine import DEATH_NOTICE_S, SLOW_STEP_S, Engine, EngineState
 from trioserve.errors import ConfigError, EngineDead, Unavailable
 from trioserve.testing.fake_device import FakeDevice
 from trioserve.testing.fake_model import FakeRunner, fake_model
@@ -149,3 +149,18 @@ async def test_cancelling_the_engine_waits_for_the_step_in_flight(depth: int) ->
                     device.finish()
     assert device.is_closed
     assert engine.batch.pool.statistics().free == 64
+
+
+async def test_a_step_that_does_not_finish_is_seen_by_health(
+    start: StartBench, autojump_clock: trio.testing.MockClock
+) -> None:
+    bench = await start(is_automatic=False)
+    with bench.engine.open_stream(request(b"abc", 5)):
+        await bench.device.wait_submitted()
+        await trio.sleep(SLOW_STEP_S / 2)
+        bench.engine.check_healthy()
+        await trio.sleep(SLOW_STEP_S)
+        with pytest.raises(Unavailable, match="No step has finished for 45 s"):
+            bench.engine.check_healthy()
+        await bench.finish_step()
+        bench.engine.check_healthy()

@@ -139,7 +139,7 @@ async def test_cancels_under_pressure_change_no_byte_of_a_survivor(start: StartB
 async def reach_last_step(bench: Bench, stream: RequestStream) -> None:
     """Step until the only token that is missing is being sampled."""
     (choice,) = stream.choices
-    while choice.num_tokens < stream.request.stop.max_tokens - 1:
+    while choice.num_tokens < choice.sequence.max_tokens - 1:
         await bench.finish_step()
     await bench.device.wait_submitted()
     assert choice.finish is None

@@ -34,7 +34,12 @@ class Client:
         request = self.stream.request
         self.texts = [""] * len(self.stream.choices)
         self.expected = [
-            one_at_a_time(request.prompts[index // request.num_samples], index, request.stop)
+            one_at_a_time(
+                request.prompts[index // request.num_samples],
+                index,
+                request.max_tokens[index // request.num_samples],
+                request.stop,
+            )
             for index in range(request.num_sequences)
         ]
 
@@ -110,12 +115,16 @@ class Core:
         return self.batch.scheduler.capacity_tokens()
 
     def submit(
-        self, prompts: tuple[tuple[int, ...], ...], num_samples: int, stop: StopParams
+        self,
+        prompts: tuple[tuple[int, ...], ...],
+        max_tokens: tuple[int, ...],
+        num_samples: int,
+        stop: StopParams,
     ) -> Client:
         """Admit a request as `Engine.open_stream` does; it must fit in the pool."""
         stream = RequestStream(
             request=GenerateRequest(
-                "test", prompts, num_samples, SamplingParams(temperature=0.0), stop
+                "test", prompts, max_tokens, num_samples, SamplingParams(temperature=0.0), stop
             ),
             deadline=float("inf"),
             on_taken=lambda: None,

@@ -33,13 +33,17 @@ class Outcome:
 
 @cache
 def one_at_a_time(
-    prompt: tuple[int, ...], sample_index: int, stop: StopParams, poison: int | None = POISON
+    prompt: tuple[int, ...],
+    sample_index: int,
+    max_tokens: int,
+    stop: StopParams,
+    poison: int | None = POISON,
 ) -> Outcome | None:
     """The reference: one sequence alone, a token at a time, no pages. None: it fails."""
     if poison in prompt:
         return None
     pieces: list[str] = []
-    for token in continuation(prompt, stop.max_tokens, sample_index, VOCABULARY):
+    for token in continuation(prompt, max_tokens, sample_index, VOCABULARY):
         pieces.append("" if token == EOS_ID else chr(token))
         text = "".join(pieces)
         if token == EOS_ID and not stop.is_eos_ignored:

@@ -76,12 +76,12 @@ class CoreMachine(RuleBasedStateMachine):
         fitting = tuple(prompt[: core.capacity] for prompt in asked)
         if is_poisoned:
             fitting = (*fitting[:-1], (*fitting[-1][:-1], POISON))
-        # The last token is never fed back, so it needs no slot.
-        room = core.capacity - max(len(prompt) for prompt in fitting) + 1
         client = core.submit(
             fitting,
+            # The last token is never fed back, so it needs no slot.
+            tuple(min(max_tokens, core.capacity - len(prompt) + 1) for prompt in fitting),
             num_samples,
-            StopParams(min(max_tokens, room), strings, is_eos_ignored=is_eos_ignored),
+            StopParams(strings, is_eos_ignored=is_eos_ignored),
         )
         client.is_reading = is_reading
 

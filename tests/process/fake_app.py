@@ -1,8 +1,8 @@
 """trioserve with a model that costs nothing, for tests of the process and not of the model.
 
-`python fake_app.py serve …`, `hypercorn -k trio fake_app:app` and `hypercorn fake_app:app` start what
-the real commands start; only the load is replaced. A prompt that holds "!" breaks the device's step
-and with it the driver.
+`python fake_app.py serve …`, `hypercorn -k trio fake_app:app` and `hypercorn fake_app:app` start
+what the real commands start; only the load is replaced. A prompt that holds "!" breaks the
+device's step and with it the driver.
 """
 
 import os

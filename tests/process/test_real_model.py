@@ -1,4 +1,4 @@
-"""The default model, over real sockets and in each way to start: the answer, and the cancel storm."""
+"""The default model over real sockets, in each way to start: the answer and the cancel storm."""
 
 from collections.abc import AsyncIterator, Iterator
 from random import Random

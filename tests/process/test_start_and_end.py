@@ -216,11 +216,12 @@ async def test_a_second_worker_is_refused_with_the_way_out(way: str) -> None:
 def children(server: ServerProcess) -> list[int]:
     """Worker processes, not multiprocessing's resource tracker."""
     pid = server._process.pid
-    found = []
-    for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split():
-        if "resource_tracker" not in Path(f"/proc/{child}/cmdline").read_text():
-            found.append(int(child))
-    return found
+    listed = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    return [
+        int(child)
+        for child in listed
+        if "resource_tracker" not in Path(f"/proc/{child}/cmdline").read_text()
+    ]
 
 
 async def test_a_port_in_use_is_one_clear_line_and_code_2() -> None:

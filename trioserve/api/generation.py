@@ -72,12 +72,13 @@ async def open_generation(
     send headers. Raises RequestError or Unavailable.
     """
     capacity = engine.batch.scheduler.capacity_tokens()
-    max_tokens = min(
+    max_tokens = tuple(
         fit_limit(limit, len(prompt), engine.model.info, capacity) for prompt in prompts
     )
     request = GenerateRequest(
         request_id=f"{id_prefix}-{uuid4().hex}",
         prompts=prompts,
+        max_tokens=max_tokens,
         num_samples=params.num_samples,
         sampling=SamplingParams(
             temperature=params.temperature,
@@ -86,10 +87,9 @@ async def open_generation(
             min_p=params.min_p,
             seed=secrets.randbits(63) if params.seed is None else params.seed,
         ),
-        stop=StopParams(
-            max_tokens=max_tokens, strings=params.stop, is_eos_ignored=params.is_eos_ignored
-        ),
+        stop=StopParams(strings=params.stop, is_eos_ignored=params.is_eos_ignored),
         timeout_s=engine.config.request_timeout,
+        limit_param=limit.param if limit.is_explicit else limit.prompt_param,
     )
     connection = open_request()
     stream = connection.stack.enter_context(engine.open_stream(request))

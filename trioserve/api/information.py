@@ -42,8 +42,8 @@ def retrieve_model(engine: Engine, name: str) -> dict[str, Any]:
 
 
 def health(engine: Engine) -> dict[str, Any]:
-    """`GET /health`. Raises Unavailable while loading, draining or dead."""
-    engine.check_serving()
+    """`GET /health`. Raises Unavailable while loading, draining, stuck or dead."""
+    engine.check_healthy()
     return {"status": "ok"}
 
 

@@ -193,10 +193,11 @@ class Batch:
         def credit() -> int:
             return STREAM_CAPACITY_TOKENS - choice.num_untaken
 
+        prompt_index = index // request.num_samples
         sequence = Sequence(
             id=SequenceId(self._next_sequence),
-            prompt_ids=request.prompts[index // request.num_samples],
-            max_tokens=request.stop.max_tokens,
+            prompt_ids=request.prompts[prompt_index],
+            max_tokens=request.max_tokens[prompt_index],
             sampling=request.sampling,
             sample_index=index,
             credit=credit,

@@ -50,7 +50,7 @@ class Choice:
         self._text.append(assembled.text)
         if assembled.matched_stop is not None:
             return Finish(FinishReason.STOP, assembled.matched_stop)
-        if self.num_tokens >= self.stop.max_tokens:
+        if self.num_tokens >= self.sequence.max_tokens:
             return Finish(FinishReason.LENGTH)
         return None
 

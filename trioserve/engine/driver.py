@@ -41,6 +41,8 @@ class Driver:
     device: Device
     check_after_steps: bool = False
     """Assert the whole census after every step: for tests."""
+    waiting_since: float | None = field(init=False, default=None)
+    """Trio time since which the oldest step in flight is waited for; None between steps."""
     _work: trio.Event = field(init=False, factory=trio.Event)
     _in_flight: deque[_InFlight] = field(init=False, factory=deque)
 
@@ -99,7 +101,10 @@ class Driver:
 
     async def _wait_shielded(self, ticket: Ticket) -> StepResult:
         # The only shield in the engine. Bounded by the watchdog; one step long in practice.
+        self.waiting_since = trio.current_time()
         with trio.move_on_after(STEP_WATCHDOG_S) as watchdog:
             watchdog.shield = True
-            return await self.device.wait(ticket)
+            result = await self.device.wait(ticket)
+            self.waiting_since = None
+            return result
         raise EngineDead(f"a step did not finish within {STEP_WATCHDOG_S:.0f} s")

@@ -21,6 +21,8 @@ from trioserve.errors import EngineDead, RequestError, Unavailable
 log = structlog.get_logger("trioserve")
 
 DEFAULT_MAX_RUNNING = 64
+SLOW_STEP_S = 30.0
+"""A step in flight for longer is no progress, as far as a load balancer is concerned."""
 DEATH_NOTICE_S = 1.0
 """How long a dead engine still answers 503 before its error ends the process."""
 
@@ -87,6 +89,15 @@ class Engine:
         if self._state is not EngineState.READY:
             message, code, retry_after_s = _REFUSALS[self._state]
             raise Unavailable(message, code=code, retry_after_s=retry_after_s)
+
+    def check_healthy(self) -> None:
+        """Raise Unavailable unless the engine serves and its loop makes progress or is idle."""
+        self.check_serving()
+        since = self._driver.waiting_since if self._driver is not None else None
+        if since is not None and trio.current_time() - since > SLOW_STEP_S:
+            raise Unavailable(
+                f"No step has finished for {trio.current_time() - since:.0f} s.", code="engine_dead"
+            )
 
     def check_queue(self) -> None:
         """Raise Unavailable if the queue is full. Cheap: called before a prompt is tokenized."""
@@ -184,15 +195,15 @@ class Engine:
 
     def _check_fits(self, request: GenerateRequest) -> None:
         capacity = self.batch.scheduler.capacity_tokens()
-        longest = max(len(prompt) for prompt in request.prompts)
-        # The last token is never fed back, so it needs no slot.
-        if longest + request.stop.max_tokens - 1 > capacity:
-            raise RequestError(
-                f"This request needs {longest + request.stop.max_tokens} tokens, which exceeds the "
-                f"cache capacity of {capacity} tokens.",
-                param="max_tokens",
-                code="context_length_exceeded",
-            )
+        for prompt, max_tokens in zip(request.prompts, request.max_tokens, strict=True):
+            # The last token is never fed back, so it needs no slot.
+            if len(prompt) + max_tokens - 1 > capacity:
+                raise RequestError(
+                    f"This request needs {len(prompt) + max_tokens} tokens, which exceeds the "
+                    f"cache capacity of {capacity} tokens.",
+                    param=request.limit_param,
+                    code="context_length_exceeded",
+                )
 
     def _wake(self) -> None:
         if self._driver is not None:

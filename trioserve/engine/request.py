@@ -14,10 +14,14 @@ class GenerateRequest:
 
     request_id: str
     prompts: tuple[tuple[int, ...], ...]
+    max_tokens: tuple[int, ...]
+    """For each prompt, the most tokens that each of its choices may have."""
     num_samples: int
     sampling: SamplingParams
     stop: StopParams
     timeout_s: float | None = None
+    limit_param: str = "max_tokens"
+    """The field to name when the tokens asked for can never fit."""
 
     @property
     def num_sequences(self) -> int:
