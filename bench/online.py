@@ -9,6 +9,8 @@ the first request sent to the last one ended, so with `--cancel-fraction` it is 
 `received_tok_s` adds what cancelled requests had received. `ttft_ms` runs from the request's first
 byte to the first event with text, `gap_ms` between two such events (a server may put several tokens
 in one event), `tpot_ms` is (last text - first text) / (tokens - 1) of each completed request.
+`health_ms` is the time of a `GET /health` on a connection of its own, asked for every
+`--health-interval` seconds while the load runs.
 """
 
 import itertools
@@ -22,7 +24,7 @@ from attrs import frozen
 
 from bench import summary
 from bench.load import Endpoint, Load, Outcome, Record, Shape, first_model, make_prompts
-from bench.wire import Target, WireError
+from bench.wire import Target, WireError, fetch
 
 
 def report(records: Sequence[Record], elapsed_s: float) -> dict[str, object]:
@@ -75,6 +77,15 @@ def numbers_until(deadline: float, start: int) -> Iterator[int]:
     return itertools.takewhile(lambda _: trio.current_time() < deadline, itertools.count(start))
 
 
+async def probe_health(target: Target, interval_s: float, times_s: list[float]) -> None:
+    """Asks for the health again and again until cancelled; adds each time to `times_s`."""
+    while True:
+        started_at = trio.current_time()
+        await fetch(target, "GET", "/health")
+        times_s.append(trio.current_time() - started_at)
+        await trio.sleep(interval_s)
+
+
 @frozen
 class Options:
     """The command line."""
@@ -96,6 +107,7 @@ class Options:
     seed: int
     label: str | None
     device: str | None
+    health_interval: float
 
 
 async def measure(options: Options) -> dict[str, object]:
@@ -133,8 +145,13 @@ async def measure(options: Options) -> dict[str, object]:
         options.seed,
         options.cancel_fraction,
     )
-    await load.run()
-    elapsed_s = trio.current_time() - started_at
+    health_s: list[float] = []
+    async with trio.open_nursery() as nursery:
+        if options.health_interval:
+            nursery.start_soon(probe_health, target, options.health_interval, health_s)
+        await load.run()
+        elapsed_s = trio.current_time() - started_at
+        nursery.cancel_scope.cancel()
     return {
         "bench": "online",
         "label": options.label,
@@ -154,6 +171,7 @@ async def measure(options: Options) -> dict[str, object]:
             "ignore_eos": options.ignore_eos,
         },
         **report(load.records, elapsed_s),
+        "health_ms": {"count": len(health_s), **summary.percentiles_ms(health_s)},
     }
 
 
@@ -175,6 +193,7 @@ async def measure(options: Options) -> dict[str, object]:
 @click.option("--seed", default=0, show_default=True)
 @click.option("--label", help="Copied into the line: what was measured.")
 @click.option("--device", help="The server's machine, when it is not this one.")
+@click.option("--health-interval", default=0.0, show_default=True, type=click.FloatRange(0))
 def main(**options: Any) -> None:
     """Exit code 1 when no request completed."""
     try:

@@ -56,6 +56,8 @@ class FakeOpenAI:
             elif path == "/v1/models":
                 models = {"object": "list", "data": [{"id": "fake"}]}
                 await self._send(connection, stream, 200, orjson.dumps(models))
+            elif path == "/health":
+                await self._send(connection, stream, 200, b'{"status":"ok"}')
             elif self.status != 200:
                 await self._send(connection, stream, self.status, b'{"error":{"code":"no"}}')
             elif not await self._generate(connection, stream, path, orjson.loads(body)):

@@ -27,6 +27,7 @@ DEFAULTS = online.Options(
     seed=1,
     label=None,
     device="a test",
+    health_interval=0.0,
 )
 
 
@@ -143,3 +144,12 @@ async def test_line_names_what_was_measured(server: Any, autojump_clock: MockClo
     assert (line["model"], line["label"], line["seed"]) == ("fake", "here", 1)
     assert line["shape"]["clients"] == 2
     assert line["device"] == "a test"
+
+
+async def test_health_is_asked_for_while_the_load_runs(
+    server: Any, autojump_clock: MockClock
+) -> None:
+    line = await measure(health_interval=0.5)
+    # At 0, 0.5, … of 2.7 s, each answered at once.
+    assert line["health_ms"] == {"count": 6, "p50": 0.0, "p90": 0.0, "p99": 0.0}
+    assert (await measure())["health_ms"]["count"] == 0
