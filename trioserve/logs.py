@@ -33,6 +33,7 @@ def configure_logging(level: str) -> None:
                 structlog.dev.ConsoleRenderer(
                     colors=sys.stderr.isatty(),
                     pad_event_to=0,
+                    sort_keys=False,
                     exception_formatter=structlog.dev.plain_traceback,
                 ),
             ],

@@ -51,7 +51,9 @@ class RequestAccount:
                 **({"error": self.error} if self.error else {}),
             )
         elif self.outcome not in ("ok", "cancelled"):
-            log.info(
+            # A load balancer asks for the health of a loading server every second.
+            refused = log.debug if self.endpoint == "/health" else log.info
+            refused(
                 "request refused",
                 id=self.request_id,
                 endpoint=self.endpoint,
