@@ -3,6 +3,7 @@
 import sys
 import tomllib
 from collections.abc import Callable, Sequence
+from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -36,6 +37,15 @@ _TYPES: dict[Any, click.ParamType[Any]] = {
     tuple[str, ...]: click.STRING,
 }
 
+_TOML_TYPES: dict[Any, tuple[str, tuple[type, ...]]] = {
+    str: ("a string", (str,)),
+    int: ("an integer", (int,)),
+    float: ("a number", (int, float)),
+    int | None: ("an integer", (int,)),
+    float | None: ("a number", (int, float)),
+    tuple[str, ...]: ("a list of strings", (list,)),
+}
+
 
 def _option(attribute: "Attribute[Any]") -> click.Option:
     is_repeatable = attribute.type == tuple[str, ...]
@@ -59,11 +69,26 @@ def _read_toml(path: str) -> dict[str, Any]:
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ConfigError(f"--config {path} is not valid TOML: {error}") from error
     read = {name.replace("-", "_"): value for name, value in table.items()}
-    known = {attribute.name for attribute in settings()}
-    unknown = sorted(set(read) - known)
-    if unknown:
-        raise ConfigError(f"--config {path}: unknown setting {', '.join(unknown)}")
+    known = {attribute.name: attribute for attribute in settings()}
+    for name, value in read.items():
+        if name not in known:
+            close = get_close_matches(name, known, n=1)
+            hint = f"did you mean {close[0]}?" if close else "see `trioserve serve --help`"
+            raise ConfigError(f"--config {path}: unknown setting {name}; {hint}")
+        _require_toml_type(path, known[name], value)
     return read
+
+
+def _require_toml_type(path: str, attribute: "Attribute[Any]", value: Any) -> None:
+    """Click would make something of a value of another type, `5` of `5.5` for one."""
+    words, types = _TOML_TYPES[attribute.type]
+    is_fitting = isinstance(value, types) and not isinstance(value, bool)
+    if attribute.name == "default_max_tokens":  # a number or a word
+        words, is_fitting = "a string or an integer", type(value) in {str, int}
+    if isinstance(value, list):
+        is_fitting = is_fitting and all(isinstance(item, str) for item in value)
+    if not is_fitting:
+        raise ConfigError(f"--config {path}: {attribute.name} must be {words}, got {value!r}")
 
 
 def _apply_config_file(

@@ -1,5 +1,6 @@
 """`ServerConfig`: every setting, defined once. `cli.py` makes flags and variables out of it."""
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -26,6 +27,8 @@ def _in_range(low: float, high: float | None = None, *, is_low_open: bool = Fals
     def check(_config: Any, attribute: "Attribute[Any]", value: Any) -> None:
         if value is None:
             return
+        if not math.isfinite(value):  # NaN is neither low nor high
+            raise ConfigError(f"{flag_name(attribute.name)} must be finite, got {value}")
         is_low = value <= low if is_low_open else value < low
         if is_low or (high is not None and value > high):
             bound = f"more than {low}" if is_low_open else f"at least {low}"
@@ -45,6 +48,11 @@ def _one_of(*choices: str) -> _Validator:
     return check
 
 
+def _not_empty(_config: Any, attribute: "Attribute[Any]", names: tuple[str, ...]) -> None:
+    if not all(names):
+        raise ConfigError(f"{flag_name(attribute.name)} must not be empty")
+
+
 def _power_of_two(_config: Any, attribute: "Attribute[Any]", value: Any) -> None:
     if value < 1 or value & (value - 1):
         raise ConfigError(f"{flag_name(attribute.name)} must be a power of two, got {value}")
@@ -62,7 +70,7 @@ class ServerConfig:
         "package and needs no network.",
     )
     served_model_name: tuple[str, ...] = _setting(
-        (), "Name that clients use for the model (repeatable); default: the model path."
+        (), "Name that clients use for the model (repeatable); default: the model path.", _not_empty
     )
     context_length: int | None = _setting(
         None,
@@ -79,7 +87,7 @@ class ServerConfig:
         _in_range(1),
     )
     max_running_requests: int | None = _setting(
-        None, "Most sequences computed at once; default: the engine's limit.", _in_range(1)
+        None, "Most sequences computed at once; default: the engine's limit.", _in_range(1, 65_536)
     )
     max_queued_requests: int | None = _setting(
         None,

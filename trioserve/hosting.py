@@ -1,5 +1,6 @@
 """What every way to start has in common: the engine and its watch in one nursery, and its end."""
 
+import atexit
 import json
 import logging
 import sys
@@ -22,11 +23,14 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from trioserve.api.connection import ScopedApp
+    from trioserve.engine.served import ServedModel
 
 log = structlog.get_logger("trioserve")
 
 EXIT_FAILED = 1
 EXIT_CONFIG = 2
+THREAD_END_S = 5.0
+"""How long the end of the process waits for the device's thread; a hung step gets no longer."""
 
 
 class Server:
@@ -35,12 +39,15 @@ class Server:
     def __init__(self, config: ServerConfig) -> None:
         self.config = config
         self._stop_loading = threading.Event()
-        self.engine = Engine(
-            config,
-            lambda loading: load_served_model(loading, self.engine.max_running, self._stop_loading),
-            CpuDevice(),
-        )
+        self.engine = Engine(config, self._load, CpuDevice())
         self.app: ScopedApp = create_app(self.engine)
+
+    def _load(self, config: ServerConfig) -> "ServedModel":
+        """On the device's thread; looks at `_stop_loading` now and then."""
+        # The interpreter's end kills the device's daemon thread. Where that is inside torch, or
+        # frees the model, C++ aborts the process: code 134 for a Ctrl-C while the model loads.
+        atexit.register(threading.current_thread().join, THREAD_END_S)
+        return load_served_model(config, self.engine.max_running, self._stop_loading)
 
     async def run(self, *, task_status: "trio.TaskStatus[None]" = trio.TASK_STATUS_IGNORED) -> None:
         """The engine and the watch over its readers, until cancelled; raises what it raised."""

@@ -32,6 +32,7 @@ AddressPair = tuple[Address, Address]
 _DESCRIPTORS = Path("/proc/self/fd")
 _TCP_INFO: int | None = getattr(socket, "TCP_INFO", None)
 _TCP_USER_TIMEOUT: int | None = getattr(socket, "TCP_USER_TIMEOUT", None)
+_LONGEST_USER_TIMEOUT_MS = 2**31 - 1
 
 # Linux, struct tcp_info: the state is its first byte, the count of acknowledged bytes an unsigned
 # 64-bit number after eight one-byte fields, 24 four-byte fields and two eight-byte fields.
@@ -211,8 +212,9 @@ def _listener(
 
 def _set_user_timeout(sock: socket.socket, timeout_s: float) -> None:
     if _TCP_USER_TIMEOUT is not None:
-        # 0 would switch it off, so the shortest limit is one millisecond.
-        sock.setsockopt(socket.IPPROTO_TCP, _TCP_USER_TIMEOUT, max(1, round(timeout_s * 1000)))
+        # 0 would switch it off, so the shortest limit is one millisecond; the kernel keeps an int.
+        timeout_ms = min(max(1, round(timeout_s * 1000)), _LONGEST_USER_TIMEOUT_MS)
+        sock.setsockopt(socket.IPPROTO_TCP, _TCP_USER_TIMEOUT, timeout_ms)
 
 
 def _listen_error(host: str, port: int, error: OSError) -> ConfigError:

@@ -73,6 +73,12 @@ def test_a_listener_takes_connections_before_anybody_accepts() -> None:
         stack.enter_context(socket.create_connection(listener.getsockname()))
 
 
+def test_the_longest_user_timeout_is_what_the_kernel_takes() -> None:
+    (listener,) = open_listeners("127.0.0.1", 0, backlog=8, user_timeout_s=1e30).insecure_sockets
+    with closing(listener):
+        assert user_timeout_ms(listener) == 2**31 - 1
+
+
 def test_accepted_sockets_inherit_the_user_timeout(connection: Connection) -> None:
     assert user_timeout_ms(connection.server) == 7000
     assert connection.server.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)

@@ -74,7 +74,9 @@ def test_converted_folder_is_whole_and_nothing_is_left_beside_it(folder: Path) -
 def test_an_unreadable_file_is_one_clear_line(cache: Path, tmp_path: Path) -> None:
     broken = tmp_path / "broken.gguf"
     broken.write_bytes(b"GGUF" + bytes(200))
-    with pytest.raises(ConfigError, match=r"cannot convert .*broken\.gguf.*not a readable GGUF"):
+    with pytest.raises(
+        ConfigError, match=r"cannot convert .*broken\.gguf: it is not a whole GGUF.*again"
+    ):
         converted(broken, threading.Event())
     assert [path.name for path in (cache / "models").iterdir() if path.is_dir()] == []
 

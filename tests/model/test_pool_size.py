@@ -41,6 +41,11 @@ def test_default_pool_holds_one_full_context_even_if_that_takes_most_of_the_memo
         pages(99 * PAGE)
 
 
+def test_a_page_larger_than_the_free_memory_is_refused_with_the_page_size() -> None:
+    with pytest.raises(ConfigError, match=r"does not fit memory.*a --page-size below 16"):
+        pages(PAGE // 2)
+
+
 def test_max_total_tokens_is_taken_as_given_if_it_fits() -> None:
     assert pages(1 * GIB, total=160) == 10
     assert pages(50 * PAGE, total=175) == 10

@@ -35,6 +35,11 @@ def test_llama_defaults_fill_what_an_old_config_leaves_out() -> None:
     assert spec.sliding_window is None
 
 
+def test_architectures_that_are_no_list_are_refused() -> None:
+    with pytest.raises(ConfigError, match="architectures must be a list, got 'Llama'"):
+        spec_from_config(LLAMA | {"architectures": "Llama"})
+
+
 def test_a_config_without_architectures_is_known_by_its_model_type() -> None:
     spec = spec_from_config({k: v for k, v in LLAMA.items() if k != "architectures"})
     assert spec.architecture == "LlamaForCausalLM"

@@ -68,7 +68,9 @@ class GgufSource:
         try:
             self._reader = GGUFReader(path)
         except Exception as error:
-            raise ConfigError(f"{path} is not a readable GGUF file: {error}") from error
+            raise ConfigError(
+                f"it is not a whole GGUF file ({error}); copy or download it again"
+            ) from error
         self.path = path
         self.architecture = str(self._field("general.architecture"))
 

@@ -78,11 +78,16 @@ def choose_num_pages(
             )
         return num_pages
     if full_pages > limit:
+        # Where not one page fits, no context does.
+        remedy = (
+            f"set --context-length to at most {limit * page_size}"
+            if limit
+            else f"set a --page-size below {page_size} or free some memory"
+        )
         raise ConfigError(
             f"the model does not fit memory: a context of {max_model_len} tokens needs "
             f"{full_pages * bytes_per_page / _GIB:.1f} GiB of KV pages, "
-            f"{available_bytes / _GIB:.1f} GiB are free; "
-            f"set --context-length to at most {limit * page_size}"
+            f"{available_bytes / _GIB:.1f} GiB are free; {remedy}"
         )
     wanted = min(
         int(available_bytes * _DEFAULT_SHARE) // bytes_per_page,

@@ -164,6 +164,8 @@ def architecture_of_type(model_type: str) -> str:
 
 def _architecture(config: Mapping[str, Any]) -> str:
     names = config.get("architectures") or []
+    if not isinstance(names, list):
+        raise ConfigError(f"model config: architectures must be a list, got {names!r}")
     if not names:
         name = architecture_of_type(str(config.get("model_type")))
     else:

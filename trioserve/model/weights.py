@@ -45,7 +45,9 @@ class Weights:
             try:
                 file = safe_open(path, framework="pt", device="cpu")
             except (SafetensorError, OSError) as error:
-                raise ConfigError(f"cannot read the weights {path}: {error}") from error
+                raise ConfigError(
+                    f"cannot read the weights {path}: {error}; copy or download the file again"
+                ) from error
             for name in file.keys():  # noqa: SIM118  (not a dict: it cannot be iterated)
                 header = file.get_slice(name)
                 self._places[name] = _Place(file, tuple(header.get_shape()), header.get_dtype())
