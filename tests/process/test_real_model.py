@@ -1,5 +1,6 @@
 """The default model over real sockets, in each way to start: the answer and the cancel storm."""
 
+import signal
 from collections.abc import AsyncIterator, Iterator
 from random import Random
 
@@ -121,3 +122,16 @@ async def test_random_cancels_leave_the_census_whole_and_survivors_unchanged(
     assert wasted <= 2 * await metric(server, "aborted_requests_total")
     within_one_step = await metric(server, "cancel_to_free_steps_bucket", le="1.0")
     assert within_one_step == await metric(server, "cancel_to_free_steps_count")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("delay_s", [0.0, 1.5, 3.0])
+async def test_ctrl_c_while_the_model_loads_exits_cleanly(delay_s: float) -> None:
+    # The moments hit the import of torch, the weights and the warm-up, in this order.
+    with start("serve", REAL) as server:
+        await server.wait_ready("/health", status=503)
+        await trio.sleep(delay_s)
+        server.send_signal(signal.SIGINT)
+        assert await server.wait_exit(timeout_s=10) == 0
+        assert "terminate called" not in server.output
+        assert "Traceback" not in server.output
