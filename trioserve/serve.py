@@ -66,15 +66,13 @@ async def _serve(config: ServerConfig, sockets: Sockets) -> None:
             await hypercorn.trio.serve(
                 server.app,
                 _OwnSockets(sockets, config),
-                shutdown_trigger=partial(_drained, server, signals, nursery.cancel_scope),
+                shutdown_trigger=partial(_drained, server, signals, nursery),
                 mode="asgi",
             )
             nursery.cancel_scope.cancel()
 
 
-async def _drained(
-    server: Server, signals: AsyncIterator[int], everything: trio.CancelScope
-) -> None:
+async def _drained(server: Server, signals: AsyncIterator[int], everything: trio.Nursery) -> None:
     """Hypercorn's shutdown trigger: returns once the first signal's drain is over.
 
     Until then Hypercorn goes on accepting, so new requests get their 503 instead of a refusal.
@@ -82,12 +80,11 @@ async def _drained(
     await anext(signals)
     timeout_s = server.config.drain_timeout
     log.info("draining; a second signal exits now", at_most_s=timeout_s)
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(_cancel_on_signal, signals, everything)
-        await server.engine.drain(timeout_s)
-        # What is written to a reader that takes nothing would outlast every limit.
-        server.app.open_requests.end_pending_writes()
-        nursery.cancel_scope.cancel()
+    # Not in a nursery of the drain: Hypercorn has a second of its own after it.
+    everything.start_soon(_cancel_on_signal, signals, everything.cancel_scope)
+    await server.engine.drain(timeout_s)
+    # What is written to a reader that takes nothing would outlast every limit.
+    server.app.open_requests.end_pending_writes()
 
 
 async def _cancel_on_signal(signals: AsyncIterator[int], everything: trio.CancelScope) -> None:

@@ -57,6 +57,24 @@ async def test_an_unknown_path_is_404(start: StartApi, method: str, path: str) -
     check_error(answer, 404, f"Not found: {method} {path}", code="not_found")
 
 
+@pytest.mark.parametrize("path", ["/health", "/v1/chat/completions", "/nothing"])
+async def test_a_websocket_handshake_is_refused_with_the_envelope(
+    start: StartApi, path: str
+) -> None:
+    bench = await start("ok")
+    handshake = [
+        ("Connection", "Upgrade"),
+        ("Upgrade", "websocket"),
+        ("Sec-WebSocket-Version", "13"),
+        ("Sec-WebSocket-Key", "AAAAAAAAAAAAAAAAAAAAAA=="),
+    ]
+    async with bench.wire.connect() as client:
+        response = await client.get(path, headers=handshake)
+    answer = Answer(response.status, response.headers, response.body)
+    message = "Invalid request: WebSocket is not supported"
+    check_error(answer, 400, message, code="invalid_value")
+
+
 async def test_an_unknown_path_is_clipped_and_escaped_where_it_is_quoted(start: StartApi) -> None:
     bench = await start("ok")
     answer = await bench.get("/" + "x" * 1000)

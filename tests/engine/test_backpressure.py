@@ -209,3 +209,19 @@ async def test_a_reader_that_never_reads_leaves_nothing_behind(
     while bench.device.unfinished:
         await bench.finish_step()
     bench.check_idle()
+
+
+async def test_a_request_times_out_although_its_reader_is_stuck(
+    start: StartBench, autojump_clock: trio.testing.MockClock
+) -> None:
+    bench = await start()
+    with bench.engine.open_stream(request(b"stuck", 200, timeout_s=5.0)) as stream:
+        await trio.sleep(4.0)
+        assert stream.choices[0].finish is None
+        await trio.sleep(2.0)
+        finish = stream.choices[0].finish
+        assert finish is not None
+        assert finish.reason == "abort"
+        assert bench.engine.batch.pool.statistics().leased == 0
+        assert bench.engine.statistics.aborted.labels("timeout")._value.get() == 1
+    bench.check_idle()

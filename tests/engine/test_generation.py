@@ -85,6 +85,27 @@ async def test_a_poisoned_request_fails_alone(start: StartBench) -> None:
     bench.check_idle()
 
 
+async def test_a_request_whose_tokens_cannot_be_made_text_fails_alone(
+    start: StartBench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise ValueError("no such token")
+
+    bench = await start(is_automatic=False)
+    with (
+        bench.engine.open_stream(request(b"bad", 5, num_samples=2)) as bad,
+        bench.engine.open_stream(request(b"good", 5)) as good,
+    ):
+        for name in ("feed", "flush"):
+            monkeypatch.setattr(bad.choices[0].assembler, name, fail)
+        bench.finish_all()
+        with pytest.raises(RequestFailed, match="no such token"):
+            await read_all(bad)
+        assert await read_all(good) == [expected(b"good", 5)]
+    await trio.testing.wait_all_tasks_blocked()
+    bench.check_idle()
+
+
 async def test_a_request_that_can_never_fit_is_refused_before_it_waits(
     start: StartBench,
 ) -> None:

@@ -72,6 +72,33 @@ async def test_a_dead_driver_fails_every_request_and_then_raises(
     assert device.is_closed
 
 
+async def test_a_driver_that_dies_while_draining_is_raised_although_the_drain_cancels_it(
+    autojump_clock: trio.testing.MockClock, depth: int
+) -> None:
+    device = FakeDevice(max_in_flight=depth)
+    engine = an_engine(device)
+
+    async def expect_death() -> None:
+        with engine.open_stream(request(b"open")) as stream, pytest.raises(EngineDead):
+            await read_all(stream)
+
+    async def lose_device() -> None:
+        await trio.testing.wait_all_tasks_blocked()
+        device.is_automatic = True
+        device.finish(RuntimeError("device lost"))
+
+    with pytest.RaisesGroup(pytest.RaisesExc(RuntimeError, match="device lost")):
+        async with trio.open_nursery() as nursery:
+            await nursery.start(engine.run)
+            await engine.ready.wait()
+            nursery.start_soon(expect_death)
+            await device.wait_submitted()
+            nursery.start_soon(lose_device)
+            await engine.drain(30.0)
+            assert engine.state is EngineState.DEAD
+            nursery.cancel_scope.cancel()
+
+
 async def test_a_drain_lets_open_requests_finish_and_takes_no_new_ones(start: StartBench) -> None:
     bench = await start(is_automatic=False)
     texts: list[str] = []

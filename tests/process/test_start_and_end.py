@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import trio
 
 from tests.process.kit import (
     GRACEFUL_S,
@@ -161,6 +162,22 @@ async def test_a_second_signal_ends_serve_at_once() -> None:
             await server.wait_output("draining")
             server.send_signal(signal.SIGINT)
             assert await server.wait_exit(timeout_s=3) == 0
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+async def test_a_second_signal_after_the_drain_is_no_failure(number: int) -> None:
+    with start("serve") as server:
+        await server.wait_ready("/health")
+        async with await server.connect() as client:
+            # Half a body keeps Hypercorn for its grace, when the drain has long been over.
+            head = b"POST /v1/completions HTTP/1.1\r\nHost: test\r\nContent-Length: 2\r\n\r\n{"
+            await client.stream.send_all(head)
+            server.send_signal(number)
+            await server.wait_output("draining")
+            await trio.sleep(0.1)
+            server.send_signal(number)
+            assert await server.wait_exit(timeout_s=3) == 0
+            assert "Traceback" not in server.output
 
 
 async def test_a_reader_that_takes_nothing_does_not_keep_the_process(way: str) -> None:

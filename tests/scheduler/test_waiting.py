@@ -1,5 +1,7 @@
 """The queue keeps the order of arrival, whoever leaves and comes back."""
 
+import tracemalloc
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -55,3 +57,17 @@ def test_the_queue_is_a_sorted_list(numbers: list[int]) -> None:
             queue.add(model[number])
         assert len(queue) == len(model)
         assert list(queue) == [model[key] for key in sorted(model)]
+
+
+def test_the_samples_of_a_prompt_share_its_tokens_while_they_wait() -> None:
+    prompt_ids = tuple(range(100_000))
+    tracemalloc.start()
+    try:
+        queue = WaitingQueue()
+        for number in range(10):
+            queue.add(Sequence(SequenceId(number), prompt_ids, 1, SamplingParams(), 0, lambda: 1))
+        assert [waiting.num_missing for waiting in queue] == [len(prompt_ids)] * 10
+        num_bytes, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert num_bytes < len(prompt_ids)

@@ -1,7 +1,7 @@
 """`create_app`: routes, the error envelope, and what happens around every request."""
 
 import logging
-from typing import Any
+from typing import Any, cast
 
 import orjson
 import quart
@@ -17,6 +17,7 @@ from trioserve.api.connection import ScopedApp, request_stack
 from trioserve.api.errors import ApiError, internal_error, quoted, to_api_error
 from trioserve.api.information import health, list_models, loads, model_info, retrieve_model
 from trioserve.api.metrics import CONTENT_TYPE, render_metrics
+from trioserve.api.websocket import RefusedWebsocket
 from trioserve.engine.engine import Engine
 from trioserve.errors import TrioserveError
 
@@ -29,6 +30,7 @@ def create_app(engine: Engine) -> ScopedApp:
     """The HTTP app around an engine, which the caller runs. Makes no task and opens nothing."""
     # The name is that of Quart's own logger; it would also locate static files, were there any.
     app = ScopedApp("trioserve.quart", static_folder=None)
+    app.asgi_websocket_class = cast("Any", RefusedWebsocket)
     app.config["MAX_CONTENT_LENGTH"] = engine.config.max_request_bytes
     app.config["BODY_TIMEOUT"] = BODY_TIMEOUT_S
     app.url_map.strict_slashes = True

@@ -5,6 +5,7 @@ No method is a checkpoint. The driver calls `plan`, `commit` and `retire`; reque
 """
 
 from collections.abc import Callable
+from math import inf
 
 from attrs import define, field, frozen
 
@@ -83,7 +84,9 @@ class Batch:
         From here no further step includes it, no token is appended or billed; its pages are free
         when the steps in flight that name them have retired.
         """
-        unfinished = [choice for choice in stream.choices if choice.finish is None]
+        # The newest first: taking a quarter of a million off the front of the queue, one by one,
+        # holds everybody up for seconds.
+        unfinished = [choice for choice in reversed(stream.choices) if choice.finish is None]
         if not unfinished:
             return
         self.statistics.aborted.labels(reason).inc()
@@ -93,6 +96,21 @@ class Batch:
         self._time_freeing(max((fence for fence in fences if fence is not None), default=None))
         stream.mark_started()
         stream.notify()
+
+    def abort_expired(self) -> float:
+        """Abort requests past their deadline, and return the next deadline that comes up.
+
+        Readers look at their own deadline, but not while they are stuck in a write.
+        """
+        now, next_deadline = self.clock(), inf
+        for stream in self.streams:
+            if stream.deadline == inf or stream.is_finished:
+                continue
+            if stream.deadline <= now:
+                self.abort(stream, "timeout")
+            else:
+                next_deadline = min(next_deadline, stream.deadline)
+        return next_deadline
 
     def close(self, stream: RequestStream) -> None:
         """The request's scope is left, for whatever reason: the one exit of every request."""
@@ -169,7 +187,11 @@ class Batch:
         choice.last_token_at = now
         self.statistics.generation_tokens.inc()
         self._num_generated += 1
-        finish = choice.commit(token_id)
+        try:
+            finish = choice.commit(token_id)
+        except RequestFailed as error:
+            self.fail(stream, error, "failed")
+            return
         if finish is not None:
             self._end(choice, finish)
         stream.notify()

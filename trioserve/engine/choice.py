@@ -2,12 +2,16 @@
 
 import math
 
+import structlog
 from attrs import define, field
 
 from trioserve.core import Finish, FinishReason, StopParams
 from trioserve.engine.request import Delta
+from trioserve.errors import RequestFailed
 from trioserve.scheduler.sequence import Sequence
 from trioserve.text.assembler import TextAssembler
+
+log = structlog.get_logger("trioserve")
 
 
 @define(eq=False)
@@ -38,7 +42,11 @@ class Choice:
         return self._num_untaken > 0 or (self.finish is not None and not self._is_finish_taken)
 
     def commit(self, token_id: int) -> Finish | None:
-        """Append one sampled token; says how the choice ends by it, if it does."""
+        """Append one sampled token; says how the choice ends by it, if it does.
+
+        Raises RequestFailed if the token cannot be made text: the tokenizer's own library may
+        fail, and others go on.
+        """
         self.sequence.append(token_id)
         self.num_tokens += 1
         self._num_untaken += 1
@@ -46,7 +54,10 @@ class Choice:
             token_id in self.eos_ids and not self.stop.is_eos_ignored
         ):
             return Finish(FinishReason.STOP, token_id)
-        assembled = self.assembler.feed((token_id,))
+        try:
+            assembled = self.assembler.feed((token_id,))
+        except Exception as error:
+            raise RequestFailed(f"token {token_id} could not be made text: {error!r}") from error
         self._text.append(assembled.text)
         if assembled.matched_stop is not None:
             return Finish(FinishReason.STOP, assembled.matched_stop)
@@ -59,7 +70,11 @@ class Choice:
         assert self.finish is None, f"choice {self.index} ended twice: {self.finish}, {finish}"
         self.finish = finish
         if not isinstance(finish.matched_stop, str):
-            self._text.append(self.assembler.flush())
+            try:
+                self._text.append(self.assembler.flush())
+            except Exception:
+                # It must not keep the choice, or others after it, from ending.
+                log.exception("held-back text could not be made", choice=self.index)
 
     def take(self) -> Delta:
         """Everything since the last take, as one piece."""

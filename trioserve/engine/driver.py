@@ -57,15 +57,18 @@ class Driver:
                 # Cancellation is taken here, between two steps, and not in the middle of one.
                 await trio.lowlevel.checkpoint()
                 self._work = trio.Event()
+                next_deadline = self.batch.abort_expired()
                 self._launch_steps()
                 if self._in_flight:
                     await self._finish_oldest()
                 else:
                     # Nothing is in flight, so every page that will come free is free, and only a
-                    # new request, a taken token or an abort can make a plan possible.
+                    # new request, a taken token or an abort can make a plan possible. A deadline
+                    # makes an abort.
                     if self.batch.is_idle:
                         self.batch.check()
-                    await self._work.wait()
+                    with trio.move_on_at(next_deadline):
+                        await self._work.wait()
         finally:
             # Not a cleanup that could be cancelled half-way: the wait inside is shielded, because
             # pages must not be given back while the device still writes to them.

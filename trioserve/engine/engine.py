@@ -103,8 +103,10 @@ class Engine:
         """Raise Unavailable if the queue is full. Cheap: called before a prompt is tokenized."""
         self.check_serving()
         limit = self.config.max_queued_requests
+        if limit is None:
+            return
         num_over = self.batch.scheduler.num_over_slots
-        if limit is not None and num_over is not None and num_over >= limit:
+        if num_over is not None and num_over >= limit:
             self.statistics.rejected.inc()
             raise Unavailable("The request queue is full.", code="overloaded")
 
@@ -159,16 +161,19 @@ class Engine:
             await self._driver.run()
         except Exception as error:
             self._die(error)
-            await trio.sleep(DEATH_NOTICE_S)
-            raise
+            try:
+                await trio.sleep(DEATH_NOTICE_S)
+            finally:
+                # Also when cancelled meanwhile: the end of a drain must not pass for a good end.
+                raise error
         finally:
             self._device.close()
 
     async def drain(self, timeout_s: float) -> None:
         """Take no new work; let open requests end, at most `timeout_s`; abort the rest.
 
-        Returns when every stream was closed by its request, or a second after the abort: a reader
-        that takes nothing is no reason to stay, and its pages are free already.
+        Returns when every stream was closed by its request, or half a second after the abort: a
+        reader that takes nothing is no reason to stay, and its pages are free already.
         """
         if self._state in (EngineState.LOADING, EngineState.READY):
             self._state = EngineState.DRAINING

@@ -43,7 +43,6 @@ class Sequence:
     sample_index: int
     credit: Callable[[], int]
     """Tokens that may still be produced before the reader has to take some; never negative."""
-    token_ids: list[int] = field(init=False)
     state: SequenceState = field(init=False, default=SequenceState.WAITING)
     lease: PageLease | None = field(init=False, default=None)
     num_planned: int = field(init=False, default=0)
@@ -56,22 +55,38 @@ class Sequence:
     num_preemptions: int = field(init=False, default=0)
     num_computed_high: int = field(init=False, default=0)
     """The most tokens ever computed: what lies below it is computed again after preemption."""
+    _token_ids: list[int] | None = field(init=False, default=None)
 
     def __attrs_post_init__(self) -> None:
         assert self.prompt_ids, "a sequence needs at least one prompt token"
-        self.token_ids = list(self.prompt_ids)
+
+    @property
+    def token_ids(self) -> list[int]:
+        """The prompt and what was generated.
+
+        Made when first computed: until then all samples of a prompt share it. 128 samples of 2048
+        prompts wait in one request, and a copy for each is more memory than a machine has.
+        """
+        if self._token_ids is None:
+            self._token_ids = list(self.prompt_ids)
+        return self._token_ids
+
+    @property
+    def num_tokens(self) -> int:
+        """Tokens of the prompt and generated, without those in flight."""
+        return len(self.prompt_ids if self._token_ids is None else self._token_ids)
 
     @property
     def num_output(self) -> int:
         """Tokens generated and committed."""
-        return len(self.token_ids) - len(self.prompt_ids)
+        return self.num_tokens - len(self.prompt_ids)
 
     @property
     def num_missing(self) -> int:
         """Tokens that must be fed before the next one can be sampled; 0 if nothing is to do."""
         if self.num_output + self.num_in_flight >= self.max_tokens:
             return 0
-        return len(self.token_ids) + self.num_in_flight - self.num_planned
+        return self.num_tokens + self.num_in_flight - self.num_planned
 
     @property
     def has_credit(self) -> bool:

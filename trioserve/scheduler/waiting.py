@@ -1,6 +1,6 @@
 """`WaitingQueue`: sequences without pages, in order of arrival."""
 
-from bisect import insort
+from bisect import bisect_left, insort
 from collections.abc import Iterator
 
 from trioserve.scheduler.sequence import Sequence
@@ -26,5 +26,8 @@ class WaitingQueue:
         insort(self._sequences, sequence, key=lambda waiting: waiting.id)
 
     def remove(self, sequence: Sequence) -> None:
-        """Take a sequence out: admitted or ended."""
-        self._sequences.remove(sequence)
+        """Take a sequence out: admitted or ended. O(log n) to find it."""
+        index = bisect_left(self._sequences, sequence.id, key=lambda waiting: waiting.id)
+        if self._sequences[index : index + 1] != [sequence]:
+            raise ValueError(f"sequence {sequence.id} does not wait")
+        del self._sequences[index]
