@@ -28,7 +28,7 @@ def test_a_sequence_that_comes_back_takes_its_old_place() -> None:
 
 
 def test_removing_what_is_not_there_is_our_own_mistake() -> None:
-    with pytest.raises(ValueError, match="not in list"):
+    with pytest.raises(ValueError, match="does not wait"):
         WaitingQueue().remove(sequence(1))
 
 
