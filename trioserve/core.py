@@ -37,6 +37,20 @@ class SamplingParams:
     """-1 and 0 keep every token."""
     min_p: float = 0.0
     seed: int = 0
+    frequency_penalty: float = 0.0
+    presence_penalty: float = 0.0
+    repetition_penalty: float = 1.0
+    logit_bias: tuple[tuple[int, float], ...] = ()
+    """(token id, what is added to its logit), each id at most once."""
+
+    @property
+    def has_penalties(self) -> bool:
+        """Whether a draw depends on which tokens there were before."""
+        return (
+            self.frequency_penalty != 0.0
+            or self.presence_penalty != 0.0
+            or self.repetition_penalty != 1.0
+        )
 
 
 @frozen
@@ -46,6 +60,42 @@ class StopParams:
     strings: tuple[str, ...] = ()
     token_ids: frozenset[int] = frozenset()
     is_eos_ignored: bool = False
+    regexes: tuple[str, ...] = ()
+    """Patterns of the `regex` package that are known to compile."""
+    is_kept: bool = False
+    """The text keeps the match, or the text of the token, that ended it."""
+    min_tokens: int = 0
+    """Nothing of the above takes effect before so many tokens."""
+
+
+@frozen
+class ReadoutParams:
+    """What is read from the model beside the tokens drawn; by default nothing."""
+
+    num_top: int | None = None
+    """Logprobs of each token, and of so many of the most likely ones; None reads none."""
+    prompt_from: int | None = None
+    """Position of the first prompt token whose logprobs are read too. The very first token has
+    none: nothing comes before it. None reads none."""
+    token_ids: tuple[int, ...] = ()
+    """Tokens whose logprobs are read at every position, in this order."""
+    has_hidden_state: bool = False
+    """The final layer's state, after the last norm, at the position that each token is drawn
+    from."""
+
+
+READ_NOTHING = ReadoutParams()
+
+
+@frozen
+class TokenLogprobs:
+    """Natural logarithms of raw model probabilities, before bias, penalties and temperature."""
+
+    logprob: float
+    top: tuple[tuple[int, float], ...] = ()
+    """(token id, logprob) of the most likely tokens, best first, of equal ones the lowest id."""
+    chosen: tuple[float, ...] = ()
+    """Of `ReadoutParams.token_ids`, in their order."""
 
 
 @frozen

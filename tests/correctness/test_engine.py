@@ -13,7 +13,7 @@ from trioserve.config import ServerConfig
 from trioserve.core import ModelInfo, SamplingParams, StopParams
 from trioserve.device.cpu import CpuDevice
 from trioserve.engine.engine import Engine
-from trioserve.engine.request import GenerateRequest
+from trioserve.engine.request import GenerateRequest, Generation
 from trioserve.engine.served import ServedModel
 from trioserve.runner.runner import ModelRunner
 from trioserve.text.tokenizer import Tokenizer
@@ -31,11 +31,15 @@ NUM_CANCELLED = 40
 def greedy(prompt: tuple[int, ...]) -> GenerateRequest:
     return GenerateRequest(
         request_id="test",
-        prompts=(prompt,),
-        max_tokens=(NUM_TOKENS,),
+        generations=(
+            Generation(
+                prompt,
+                NUM_TOKENS,
+                SamplingParams(temperature=0.0),
+                StopParams(is_eos_ignored=True),
+            ),
+        ),
         num_samples=1,
-        sampling=SamplingParams(temperature=0.0),
-        stop=StopParams(is_eos_ignored=True),
     )
 
 

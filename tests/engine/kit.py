@@ -7,7 +7,7 @@ from attrs import define
 
 from trioserve.core import SamplingParams, StopParams
 from trioserve.engine.engine import Engine
-from trioserve.engine.request import GenerateRequest
+from trioserve.engine.request import GenerateRequest, Generation
 from trioserve.engine.stream import RequestStream
 from trioserve.testing.fake_device import FakeDevice
 from trioserve.testing.fake_model import FakeRunner, continuation
@@ -25,11 +25,13 @@ def request(
     prompts = prompt if isinstance(prompt, list) else [prompt]
     return GenerateRequest(
         request_id="test",
-        prompts=tuple(tuple(text) for text in prompts),
-        max_tokens=(max_tokens,) * len(prompts),
+        generations=tuple(
+            Generation(
+                tuple(text), max_tokens, SamplingParams(temperature=0.0), StopParams(strings=stop)
+            )
+            for text in prompts
+        ),
         num_samples=num_samples,
-        sampling=SamplingParams(temperature=0.0),
-        stop=StopParams(strings=stop),
         timeout_s=timeout_s,
     )
 

@@ -141,6 +141,8 @@ async def test_without_a_queue_the_second_request_is_refused_at_once(
 
 async def test_each_prompt_of_a_request_has_its_own_limit(start: StartBench) -> None:
     bench = await start()
-    batch = attrs.evolve(request([b"one", b"two"]), max_tokens=(3, 9))
+    short, long = request([b"one", b"two"]).generations
+    generations = (attrs.evolve(short, max_tokens=3), attrs.evolve(long, max_tokens=9))
+    batch = attrs.evolve(request(b"x"), generations=generations)
     with bench.engine.open_stream(batch) as stream:
         assert await read_all(stream) == [expected(b"one", 3), expected(b"two", 9, 1)]

@@ -9,7 +9,7 @@ from prometheus_client import Counter
 from tests.model_based.reference import POISON, VOCABULARY, Outcome, one_at_a_time
 from trioserve.core import FinishReason, SamplingParams, StopParams
 from trioserve.engine.batch import Batch
-from trioserve.engine.request import GenerateRequest
+from trioserve.engine.request import GenerateRequest, Generation
 from trioserve.engine.served import ServedModel
 from trioserve.engine.statistics import EngineStatistics
 from trioserve.engine.stream import RequestStream
@@ -34,13 +34,9 @@ class Client:
         request = self.stream.request
         self.texts = [""] * len(self.stream.choices)
         self.expected = [
-            one_at_a_time(
-                request.prompts[index // request.num_samples],
-                index,
-                request.max_tokens[index // request.num_samples],
-                request.stop,
-            )
+            one_at_a_time(generation.prompt_ids, index, generation.max_tokens, generation.stop)
             for index in range(request.num_sequences)
+            for generation in [request.generation_of(index)]
         ]
 
     def read(self) -> None:
@@ -124,7 +120,12 @@ class Core:
         """Admit a request as `Engine.open_stream` does; it must fit in the pool."""
         stream = RequestStream(
             request=GenerateRequest(
-                "test", prompts, max_tokens, num_samples, SamplingParams(temperature=0.0), stop
+                "test",
+                tuple(
+                    Generation(prompt, limit, SamplingParams(temperature=0.0), stop)
+                    for prompt, limit in zip(prompts, max_tokens, strict=True)
+                ),
+                num_samples,
             ),
             deadline=float("inf"),
             on_taken=lambda: None,

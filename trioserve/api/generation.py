@@ -14,7 +14,7 @@ from trioserve.api.schema import GenerationParams, TokenIds
 from trioserve.config import ServerConfig
 from trioserve.core import ModelInfo, SamplingParams, StopParams
 from trioserve.engine.engine import Engine
-from trioserve.engine.request import GenerateRequest
+from trioserve.engine.request import GenerateRequest, Generation
 from trioserve.engine.stream import RequestStream
 from trioserve.errors import ModelNotFound, Unavailable
 
@@ -72,22 +72,22 @@ async def open_generation(
     send headers. Raises RequestError or Unavailable.
     """
     capacity = engine.batch.scheduler.capacity_tokens()
-    max_tokens = tuple(
-        fit_limit(limit, len(prompt), engine.model.info, capacity) for prompt in prompts
+    info = engine.model.info
+    sampling = SamplingParams(
+        temperature=params.temperature,
+        top_p=params.top_p,
+        top_k=params.top_k,
+        min_p=params.min_p,
+        seed=secrets.randbits(63) if params.seed is None else params.seed,
     )
+    stop = StopParams(strings=params.stop, is_eos_ignored=params.is_eos_ignored)
     request = GenerateRequest(
         request_id=f"{id_prefix}-{uuid4().hex}",
-        prompts=prompts,
-        max_tokens=max_tokens,
-        num_samples=params.num_samples,
-        sampling=SamplingParams(
-            temperature=params.temperature,
-            top_p=params.top_p,
-            top_k=params.top_k,
-            min_p=params.min_p,
-            seed=secrets.randbits(63) if params.seed is None else params.seed,
+        generations=tuple(
+            Generation(prompt, fit_limit(limit, len(prompt), info, capacity), sampling, stop)
+            for prompt in prompts
         ),
-        stop=StopParams(strings=params.stop, is_eos_ignored=params.is_eos_ignored),
+        num_samples=params.num_samples,
         timeout_s=engine.config.request_timeout,
         limit_param=limit.param if limit.is_explicit else limit.prompt_param,
     )

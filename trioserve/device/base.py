@@ -1,9 +1,13 @@
 """The contract between the driver, the device and whatever turns a plan into device work."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Protocol, TypeVar
 
-from attrs import frozen
+import numpy as np
+import numpy.typing as npt
+from attrs import field, frozen
+
+from trioserve.core import TokenLogprobs
 
 T = TypeVar("T")
 
@@ -16,12 +20,26 @@ class RowFailure:
     message: str
 
 
+@frozen(eq=False)
+class RowReadout:
+    """What was read for one row, where its sequence asks for it (`ReadoutParams`)."""
+
+    prompt: tuple[TokenLogprobs, ...] = ()
+    """Of the row's prompt targets, in order."""
+    sampled: TokenLogprobs | None = None
+    """Of the token drawn."""
+    vector: npt.NDArray[np.float32] | None = None
+    """[hidden size]: the state that the token was drawn from, or an embedding."""
+
+
 @frozen
 class StepResult:
     """What a step computed: per plan row the sampled token id, or None where none was drawn."""
 
     token_ids: tuple[int | None, ...]
     failures: tuple[RowFailure, ...] = ()
+    readouts: Mapping[int, RowReadout] = field(factory=dict)
+    """By plan row; only rows that asked for something are in it."""
 
 
 class Step(Protocol):

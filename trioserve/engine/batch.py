@@ -210,26 +210,30 @@ class Batch:
             self.statistics.cancel_to_free_steps.observe(0)
 
     def _new_choice(self, stream: RequestStream, index: int) -> Choice:
-        request = stream.request
+        generation = stream.request.generation_of(index)
+        stop = generation.stop
+        eos_ids = self.model.tokenizer.eos_token_ids
 
         def credit() -> int:
             return STREAM_CAPACITY_TOKENS - choice.num_untaken
 
-        prompt_index = index // request.num_samples
         sequence = Sequence(
             id=SequenceId(self._next_sequence),
-            prompt_ids=request.prompts[prompt_index],
-            max_tokens=request.max_tokens[prompt_index],
-            sampling=request.sampling,
+            prompt_ids=generation.prompt_ids,
+            max_tokens=generation.max_tokens,
+            sampling=generation.sampling,
             sample_index=index,
             credit=credit,
+            readout=generation.readout,
+            min_tokens=stop.min_tokens,
+            end_ids=stop.token_ids if stop.is_eos_ignored else stop.token_ids | eos_ids,
         )
         self._next_sequence += 1
         choice = Choice(
             index=index,
             sequence=sequence,
-            stop=request.stop,
-            eos_ids=self.model.tokenizer.eos_token_ids,
-            assembler=TextAssembler(self.model.tokenizer, request.stop.strings),
+            stop=stop,
+            eos_ids=eos_ids,
+            assembler=TextAssembler(self.model.tokenizer, stop.strings),
         )
         return choice

@@ -200,11 +200,12 @@ class Engine:
 
     def _check_fits(self, request: GenerateRequest) -> None:
         capacity = self.batch.scheduler.capacity_tokens()
-        for prompt, max_tokens in zip(request.prompts, request.max_tokens, strict=True):
+        for generation in request.generations:
+            num_tokens = len(generation.prompt_ids) + generation.max_tokens
             # The last token is never fed back, so it needs no slot.
-            if len(prompt) + max_tokens - 1 > capacity:
+            if num_tokens - (generation.max_tokens > 0) > capacity:
                 raise RequestError(
-                    f"This request needs {len(prompt) + max_tokens} tokens, which exceeds the "
+                    f"This request needs {num_tokens} tokens, which exceeds the "
                     f"cache capacity of {capacity} tokens.",
                     param=request.limit_param,
                     code="context_length_exceeded",

@@ -2,7 +2,27 @@
 
 from attrs import frozen
 
-from trioserve.core import Finish, SamplingParams, StopParams
+from trioserve.core import (
+    READ_NOTHING,
+    Finish,
+    ReadoutParams,
+    SamplingParams,
+    StopParams,
+    TokenLogprobs,
+)
+
+
+@frozen
+class Generation:
+    """One prompt and how to go on from it."""
+
+    prompt_ids: tuple[int, ...]
+    max_tokens: int
+    """The most tokens that each sample may have; 0 only has the prompt read."""
+    sampling: SamplingParams
+    stop: StopParams
+    readout: ReadoutParams = READ_NOTHING
+    skips_special_tokens: bool = True
 
 
 @frozen
@@ -13,12 +33,8 @@ class GenerateRequest:
     """
 
     request_id: str
-    prompts: tuple[tuple[int, ...], ...]
-    max_tokens: tuple[int, ...]
-    """For each prompt, the most tokens that each of its choices may have."""
+    generations: tuple[Generation, ...]
     num_samples: int
-    sampling: SamplingParams
-    stop: StopParams
     timeout_s: float | None = None
     limit_param: str = "max_tokens"
     """The field to name when the tokens asked for can never fit."""
@@ -26,7 +42,21 @@ class GenerateRequest:
     @property
     def num_sequences(self) -> int:
         """Sequences that the request brings into the queue."""
-        return len(self.prompts) * self.num_samples
+        return len(self.generations) * self.num_samples
+
+    def generation_of(self, index: int) -> Generation:
+        """What choice `index` is a sample of."""
+        return self.generations[index // self.num_samples]
+
+
+@frozen
+class Token:
+    """One generated token whose text has been shown, or never will be."""
+
+    id: int
+    text_start: int
+    """Characters of the choice's text before its own; never more than the text has."""
+    logprobs: TokenLogprobs | None
 
 
 @frozen
@@ -39,4 +69,7 @@ class Delta:
     index: int
     text: str
     num_tokens: int
+    """Generated since then, those held back included."""
     finish: Finish | None
+    tokens: tuple[Token, ...] = ()
+    """Those whose text is complete with `text`; the rest come with the finish at the latest."""

@@ -41,7 +41,7 @@ class RequestStream:
     @property
     def num_prompt_tokens(self) -> int:
         """Each prompt counted once, whatever the number of samples."""
-        return sum(len(prompt) for prompt in self.request.prompts)
+        return sum(len(generation.prompt_ids) for generation in self.request.generations)
 
     @property
     def num_output_tokens(self) -> int:

@@ -2,7 +2,7 @@
 
 from attrs import frozen
 
-from trioserve.core import PageId, SamplingParams, StepNumber
+from trioserve.core import READ_NOTHING, PageId, ReadoutParams, SamplingParams, StepNumber
 from trioserve.scheduler.sequence import Sequence
 
 
@@ -26,6 +26,19 @@ class PlanRow:
     """Draw a token from the logits of the row's last position."""
     sampling: SamplingParams
     sample_index: int
+    num_prompt: int = 0
+    """Tokens of the prompt, for penalties: what comes after them was generated."""
+    history: tuple[int, ...] = ()
+    """All tokens that the host knows, prompt first; only where `sampling` has penalties. A carried
+    token comes after them."""
+    masked_ids: frozenset[int] = frozenset()
+    """Must not be drawn: they would end the choice before its `min_tokens`."""
+    readout: ReadoutParams = READ_NOTHING
+    target_start: int = 0
+    """Position of the first of `target_ids`."""
+    target_ids: tuple[int, ...] = ()
+    """Prompt tokens whose logprobs are read; the logits for position p are those of p - 1, which
+    this row feeds."""
 
     @property
     def num_tokens(self) -> int:

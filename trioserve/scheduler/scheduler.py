@@ -200,7 +200,9 @@ class Scheduler:
         # Tokens in flight are sampled one at a time, so a row that feeds one feeds nothing else.
         assert is_carried or len(known) == num_fed, f"{num_fed} tokens from {start}: {known}"
         assert sequence.lease is not None, f"sequence {sequence.id} runs without a lease"
-        is_sampled = num_fed == num_missing
+        is_sampled = num_fed == num_missing and sequence.max_tokens > 0
+        has_penalties = sequence.sampling.has_penalties
+        targets = _targets(sequence, start, num_fed)
         rows.append(
             PlanRow(
                 sequence=sequence,
@@ -212,6 +214,12 @@ class Scheduler:
                 is_sampled=is_sampled,
                 sampling=sequence.sampling,
                 sample_index=sequence.sample_index,
+                num_prompt=len(sequence.prompt_ids),
+                history=tuple(sequence.token_ids) if is_sampled and has_penalties else (),
+                masked_ids=sequence.masked_ids if is_sampled else frozenset(),
+                readout=sequence.readout,
+                target_start=targets.start,
+                target_ids=sequence.prompt_ids[targets.start : targets.stop],
             )
         )
         sequence.num_planned += num_fed
@@ -270,3 +278,11 @@ class Scheduler:
 
     def _pages_for(self, num_tokens: int) -> int:
         return -(-num_tokens // self._limits.page_size)
+
+
+def _targets(sequence: Sequence, start: int, num_fed: int) -> range:
+    """Positions of the prompt tokens whose logprobs a row from `start` on can be read for."""
+    first = sequence.readout.prompt_from
+    if first is None:
+        return range(0)
+    return range(max(first, start + 1), min(start + num_fed + 1, len(sequence.prompt_ids)))

@@ -5,7 +5,7 @@ from enum import Enum, auto
 
 from attrs import define, field
 
-from trioserve.core import SamplingParams, SequenceId, StepNumber
+from trioserve.core import READ_NOTHING, ReadoutParams, SamplingParams, SequenceId, StepNumber
 from trioserve.kv.pool import PageLease
 
 
@@ -33,7 +33,8 @@ class Sequence:
         num_planned [ computed or being computed ]
 
     A sequence needs computing while num_planned is short of all its tokens, the ones in flight
-    included; when a step's rows reach that end the step samples the next token.
+    included; when a step's rows reach that end the step samples the next token. One whose
+    `max_tokens` is 0 has its prompt computed, for what is read from it, and samples nothing.
     """
 
     id: SequenceId
@@ -43,6 +44,10 @@ class Sequence:
     sample_index: int
     credit: Callable[[], int]
     """Tokens that may still be produced before the reader has to take some; never negative."""
+    readout: ReadoutParams = READ_NOTHING
+    min_tokens: int = 0
+    end_ids: frozenset[int] = frozenset()
+    """Tokens that end it; masked until there are `min_tokens`."""
     state: SequenceState = field(init=False, default=SequenceState.WAITING)
     lease: PageLease | None = field(init=False, default=None)
     num_planned: int = field(init=False, default=0)
@@ -84,9 +89,15 @@ class Sequence:
     @property
     def num_missing(self) -> int:
         """Tokens that must be fed before the next one can be sampled; 0 if nothing is to do."""
-        if self.num_output + self.num_in_flight >= self.max_tokens:
+        if self.num_output + self.num_in_flight >= self.max_tokens > 0:
             return 0
         return self.num_tokens + self.num_in_flight - self.num_planned
+
+    @property
+    def masked_ids(self) -> frozenset[int]:
+        """What must not be drawn next."""
+        is_early = self.num_output + self.num_in_flight < self.min_tokens
+        return self.end_ids if is_early else frozenset()
 
     @property
     def has_credit(self) -> bool:
