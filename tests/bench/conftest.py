@@ -31,6 +31,9 @@ class FakeOpenAI:
     held_s: float = 0.0
     """How long a request's pages are held after its client left."""
     status: int = 200
+    max_slots: int | None = None
+    """Requests that run at once; more are refused, after `refusal_s`."""
+    refusal_s: float = 0.0
     paths: list[str] = field(factory=list)
     prompts: list[str] = field(factory=list)
     num_connections: int = 0
@@ -60,6 +63,9 @@ class FakeOpenAI:
                 await self._send(connection, stream, 200, b'{"status":"ok"}')
             elif self.status != 200:
                 await self._send(connection, stream, self.status, b'{"error":{"code":"no"}}')
+            elif self.max_slots is not None and self.num_running >= self.max_slots:
+                await trio.sleep(self.refusal_s)
+                await self._send(connection, stream, 503, b'{"error":{"code":"overloaded"}}')
             elif not await self._generate(connection, stream, path, orjson.loads(body)):
                 return
             connection.start_next_cycle()
