@@ -100,6 +100,14 @@ test-slow *args: setup
 test-gpu *args: setup
     @HF_HUB_OFFLINE=1 {{ bin }}/python -m pytest -m gpu "$@"
 
+# Write docs/api-coverage.md from the tests' marks.
+api-coverage: setup
+    @cd {{ root }} && {{ bin }}/python -m tests.api_coverage
+
+# Run foreign clients against real servers; the first run installs them (docs/clients.md).
+test-clients *args: setup
+    @HF_HUB_OFFLINE=1 {{ bin }}/python -m pytest tests/clients "$@"
+
 # Run a benchmark against a running server: just bench online --url … or just bench cancel_storm --url …
 bench name="online" *args: setup
     @shift; exec {{ bin }}/python -m bench.{{ name }} "$@"

@@ -1,5 +1,6 @@
 """The command line. Flags, `TRIOSERVE_*` variables and `--config` all come from `ServerConfig`."""
 
+import os
 import sys
 import tomllib
 from collections.abc import Callable, Sequence
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from trioserve import __version__
-from trioserve.config import ServerConfig, flag_name, settings
+from trioserve.config import ServerConfig, flag_name, is_secret, settings
 from trioserve.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -30,6 +31,8 @@ _CONTEXT_SETTINGS = {
 
 _TYPES: dict[Any, click.ParamType[Any]] = {
     str: click.STRING,
+    str | None: click.STRING,
+    bool: click.BOOL,
     int: click.INT,
     float: click.FLOAT,
     int | None: click.INT,
@@ -39,6 +42,8 @@ _TYPES: dict[Any, click.ParamType[Any]] = {
 
 _TOML_TYPES: dict[Any, tuple[str, tuple[type, ...]]] = {
     str: ("a string", (str,)),
+    str | None: ("a string", (str,)),
+    bool: ("a boolean", (bool,)),
     int: ("an integer", (int,)),
     float: ("a number", (int, float)),
     int | None: ("an integer", (int,)),
@@ -47,16 +52,24 @@ _TOML_TYPES: dict[Any, tuple[str, tuple[type, ...]]] = {
 }
 
 
+def _variable(attribute: "Attribute[Any]") -> str:
+    return f"TRIOSERVE_{attribute.name.upper()}"
+
+
 def _option(attribute: "Attribute[Any]") -> click.Option:
-    is_repeatable = attribute.type == tuple[str, ...]
+    flag, is_repeatable = flag_name(attribute.name), attribute.type == tuple[str, ...]
+    # A flag wins over a variable and a file, so it must be able to say no as well.
+    declared = f"{flag}/--no-{flag[2:]}" if attribute.type is bool else flag
     return click.Option(
-        [flag_name(attribute.name), attribute.name],
+        [declared, attribute.name],
         type=_TYPES[attribute.type],
         default=None if is_repeatable else attribute.default,
         multiple=is_repeatable,
         help=attribute.metadata["help"],
-        envvar=f"TRIOSERVE_{attribute.name.upper()}",
+        envvar=_variable(attribute),
         show_envvar=True,
+        # With --config, the default that --help shows is the file's.
+        show_default=not is_secret(attribute),
     )
 
 
@@ -82,18 +95,31 @@ def _read_toml(path: str) -> dict[str, Any]:
 def _require_toml_type(path: str, attribute: "Attribute[Any]", value: Any) -> None:
     """Click would make something of a value of another type, `5` of `5.5` for one."""
     words, types = _TOML_TYPES[attribute.type]
-    is_fitting = isinstance(value, types) and not isinstance(value, bool)
+    is_fitting = isinstance(value, types) and isinstance(value, bool) == (types == (bool,))
     if attribute.name == "default_max_tokens":  # a number or a word
         words, is_fitting = "a string or an integer", type(value) in {str, int}
     if isinstance(value, list):
         is_fitting = is_fitting and all(isinstance(item, str) for item in value)
     if not is_fitting:
-        raise ConfigError(f"--config {path}: {attribute.name} must be {words}, got {value!r}")
+        got = "" if is_secret(attribute) else f", got {value!r}"
+        raise ConfigError(f"--config {path}: {attribute.name} must be {words}{got}")
+
+
+def _refuse_blank_keys() -> None:
+    """Click takes a variable without content for one that is not set, which would open the server.
+
+    Raises ConfigError.
+    """
+    for attribute in settings():
+        variable = _variable(attribute)
+        if is_secret(attribute) and not os.environ.get(variable, "unset").strip():
+            raise ConfigError(f"{variable} is empty; unset it to have no key")
 
 
 def _apply_config_file(
     context: click.Context, _parameter: click.Parameter, path: str | None
 ) -> None:
+    _refuse_blank_keys()
     if path is not None:
         # Eager, so this runs before the other options look up their defaults.
         context.default_map = _read_toml(path)

@@ -117,4 +117,6 @@ class ModelInfo:
     dtype: str
     vocab_size: int
     max_model_len: int
-    """Tokens of prompt and output together."""
+    """Tokens of prompt and output together, or of one input to embed."""
+    is_generation: bool = True
+    """It generates text; if not, it embeds."""

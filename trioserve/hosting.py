@@ -6,7 +6,7 @@ import logging
 import sys
 import threading
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import structlog
 import trio
@@ -16,14 +16,14 @@ from trioserve.api.open_requests import watch_connections
 from trioserve.config import ServerConfig
 from trioserve.device.cpu import CpuDevice
 from trioserve.engine.engine import Engine
-from trioserve.engine.load import load_served_model
+from trioserve.engine.load import load_beside, load_served_model
 from trioserve.errors import ConfigError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from trioserve.api.connection import ScopedApp
-    from trioserve.engine.served import ServedModel
+    from trioserve.engine.served import ServedEmbedder, ServedModel
 
 log = structlog.get_logger("trioserve")
 
@@ -39,15 +39,20 @@ class Server:
     def __init__(self, config: ServerConfig) -> None:
         self.config = config
         self._stop_loading = threading.Event()
-        self.engine = Engine(config, self._load, CpuDevice())
+        has_beside = config.embedding_model_path is not None
+        self.engine = Engine(
+            config, self._load, CpuDevice(), load_beside=self._load_beside if has_beside else None
+        )
         self.app: ScopedApp = create_app(self.engine)
 
-    def _load(self, config: ServerConfig) -> "ServedModel":
+    def _load(self, config: ServerConfig) -> "ServedModel | ServedEmbedder":
         """On the device's thread; looks at `_stop_loading` now and then."""
-        # The interpreter's end kills the device's daemon thread. Where that is inside torch, or
-        # frees the model, C++ aborts the process: code 134 for a Ctrl-C while the model loads.
-        atexit.register(threading.current_thread().join, THREAD_END_S)
+        _join_at_exit()
         return load_served_model(config, self.engine.max_running, self._stop_loading)
+
+    def _load_beside(self, config: ServerConfig) -> "ServedEmbedder":
+        _join_at_exit()
+        return load_beside(config, self._stop_loading)
 
     async def run(self, *, task_status: "trio.TaskStatus[None]" = trio.TASK_STATUS_IGNORED) -> None:
         """The engine and the watch over its readers, until cancelled; raises what it raised."""
@@ -68,20 +73,38 @@ class Server:
             self.app.open_requests.end_pending_writes()
 
     async def announce(self, find_url: "Callable[[], str]") -> None:
-        """Wait until the model serves, then say so in one line, with a command to paste."""
+        """Wait until the models serve, then say so in one line, with a command to paste."""
         await self.engine.ready.wait()
-        model = self.engine.model
-        url = find_url()
-        body = {
-            "model": self.config.served_names[0],
-            "messages": [{"role": "user", "content": "What is the capital of France?"}],
-        }
-        say(
-            f"trioserve is ready: {url} model={self.config.served_names[0]} "
-            f"dtype={model.info.dtype} pages={model.num_pages} "
-            f"tokens={model.num_pages * model.page_size} — try: curl {url}/v1/chat/completions "
-            f"-H 'Content-Type: application/json' -d '{json.dumps(body)}'"
-        )
+        say(f"trioserve is ready: {announcement(self.engine, find_url())}")
+
+
+def announcement(engine: Engine, url: str) -> str:
+    """What is served, and a command to paste."""
+    first, *others = engine.directory.models
+    name, info = first.names[0], first.info
+    figures = [f"{url} model={name} dtype={info.dtype}"]
+    body: dict[str, Any] = {"model": name}
+    if info.is_generation:
+        path = "/v1/chat/completions"
+        body["messages"] = [{"role": "user", "content": "What is the capital of France?"}]
+        model = engine.model
+        figures.append(f"pages={model.num_pages} tokens={model.num_pages * model.page_size}")
+    else:
+        path = "/v1/embeddings"
+        body["input"] = "What is the capital of France?"
+        figures.append(f"dimensions={engine.embedding_batch.model.size}")
+    key = "-H 'Authorization: Bearer YOUR_KEY' " if engine.config.api_key else ""
+    figures += [f"embedding_model={other.names[0]}" for other in others]
+    return (
+        f"{' '.join(figures)} — try: curl {url}{path} "
+        f"{key}-H 'Content-Type: application/json' -d '{json.dumps(body)}'"
+    )
+
+
+def _join_at_exit() -> None:
+    # The interpreter's end kills the device's daemon thread. Where that is inside torch, or frees
+    # the model, C++ aborts the process: code 134 for a Ctrl-C while the model loads.
+    atexit.register(threading.current_thread().join, THREAD_END_S)
 
 
 def say(line: str) -> None:

@@ -7,7 +7,7 @@ from urllib.parse import unquote
 import orjson
 import trio
 import trio.testing
-from attrs import define, field
+from attrs import define, evolve, field
 from prometheus_client.parser import text_string_to_metric_families
 
 from tests.api.answers import Answer
@@ -15,14 +15,14 @@ from trioserve.api.app import create_app
 from trioserve.api.connection import ScopedApp
 from trioserve.config import ServerConfig
 from trioserve.core import SamplingParams
-from trioserve.device.base import StepResult
 from trioserve.engine.engine import Engine
-from trioserve.scheduler.plan import PlanRow, StepPlan
+from trioserve.scheduler.plan import PlanRow
 from trioserve.testing.fake_device import FakeDevice
 from trioserve.testing.fake_model import FakeRunner, fake_model
 from trioserve.testing.fake_text import EOS_ID
 from trioserve.testing.http import HttpResponse
 from trioserve.testing.memory_server import MemoryServer
+from trioserve.text.tokenizer import Tokenizer
 
 MODEL = "org/fake"
 COMPLETIONS = "/v1/completions"
@@ -49,17 +49,13 @@ class ScriptedRunner(FakeRunner):
 
     scripts: tuple[Script, ...] = field(kw_only=True)
 
-    def compute(self, plan: StepPlan) -> StepResult:
-        """See FakeRunner; what was fed does not matter."""
-        return StepResult(
-            tuple(self._next(row) if row.is_sampled else None for row in plan.rows), ()
-        )
-
-    def _next(self, row: PlanRow) -> int:
+    def draw(self, row: PlanRow, prefix: tuple[int, ...]) -> int:
+        """See FakeRunner; what was fed does not matter, unless the script's token is masked."""
         script = self.scripts[min(row.sample_index, len(self.scripts) - 1)]
         token_ids = script.encode() if isinstance(script, str) else script
         position = row.end - len(row.sequence.prompt_ids)
-        return token_ids[position] if position < len(token_ids) else EOS_ID
+        token = token_ids[position] if position < len(token_ids) else EOS_ID
+        return super().draw(row, prefix) if token in row.masked_ids else token
 
 
 @define
@@ -170,6 +166,12 @@ class ApiBench:
         await self.device.wait_submitted()
         self.device.finish()
         await trio.testing.wait_all_tasks_blocked()
+
+    def use_tokenizer(self, tokenizer: Tokenizer) -> None:
+        """Serve the same model with another tokenizer; its ids may go beyond the bytes."""
+        model = self.engine.batch.model
+        info = evolve(model.info, vocab_size=tokenizer.vocab_size)
+        self.engine.batch.model = evolve(model, tokenizer=tokenizer, info=info)
 
     def check_idle(self) -> None:
         """Every page is free and nothing is remembered."""

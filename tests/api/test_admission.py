@@ -49,6 +49,7 @@ async def drain(bench: ApiBench) -> None:
     await trio.testing.wait_all_tasks_blocked()
 
 
+@pytest.mark.row("S-Q-002", "S-E-006")
 @pytest.mark.parametrize("path", ENDPOINTS)
 @pytest.mark.parametrize("stream", [False, True])
 async def test_without_a_queue_a_request_is_served_or_refused(
@@ -67,6 +68,7 @@ async def test_without_a_queue_a_request_is_served_or_refused(
     bench.check_idle()
 
 
+@pytest.mark.row("S-Q-001", "S-Q-002")
 async def test_a_request_is_refused_only_if_no_slot_is_free_and_the_queue_is_full(
     start: StartApi, clients_of: Any
 ) -> None:
@@ -82,6 +84,7 @@ async def test_a_request_is_refused_only_if_no_slot_is_free_and_the_queue_is_ful
     bench.check_idle()
 
 
+@pytest.mark.row("S-Q-001")
 async def test_a_request_that_is_admitted_is_admitted_whole(
     start: StartApi, clients_of: Any
 ) -> None:
@@ -141,6 +144,7 @@ async def test_a_running_client_that_leaves_makes_room_at_once(
     bench.check_idle()
 
 
+@pytest.mark.row("S-E-006")
 async def test_a_refusal_allocates_nothing(start: StartApi, clients_of: Any) -> None:
     bench = await start("done", is_automatic=False, max_running_requests=1, max_queued_requests=0)
     clients = clients_of(bench)
@@ -164,6 +168,7 @@ async def test_a_refusal_allocates_nothing(start: StartApi, clients_of: Any) -> 
     bench.check_idle()
 
 
+@pytest.mark.row("S-Q-002")
 async def test_what_tells_about_the_server_is_never_limited(
     start: StartApi, clients_of: Any
 ) -> None:
@@ -174,6 +179,8 @@ async def test_what_tells_about_the_server_is_never_limited(
     await drain(bench)
 
 
+@pytest.mark.row("S-E-006")
+@pytest.mark.case(115)
 async def test_overflow_while_others_leave_loses_no_one(start: StartApi, clients_of: Any) -> None:
     """Case 115: rejected callers hung for ever."""
     bench = await start("done", is_automatic=False, max_running_requests=2, max_queued_requests=2)
@@ -192,3 +199,47 @@ async def test_overflow_while_others_leave_loses_no_one(start: StartApi, clients
     assert set(statuses) == {200, 503}
     assert await bench.metric("rejected_requests_total") == statuses.count(503)
     bench.check_idle()
+
+
+@pytest.mark.row("S-N-013")
+@pytest.mark.parametrize("path", ENDPOINTS)
+@pytest.mark.parametrize("stream", [False, True])
+async def test_a_name_is_the_replys_id_and_taken_only_while_the_request_lives(
+    start: StartApi, clients_of: Any, path: str, stream: bool
+) -> None:
+    bench = await start("done", is_automatic=False, max_running_requests=1)
+    clients = clients_of(bench)
+    name = "job 1 " + "x" * 100
+    await clients.arrive(1, path, stream=stream, rid=name)
+    await clients.arrive(2, path, rid=name)
+    shown = "job 1 " + "x" * 58 + "…"
+    message = f"Invalid request: rid '{shown}' is already in use"
+    check_error(clients.answers[2], 400, message, code="invalid_value", param="rid")
+    # One that waits has its name as well, and another name is another request.
+    await clients.arrive(3, path, rid="job 2")
+    await clients.arrive(4, path, rid="job 2")
+    assert clients.answers[4].status == 400
+    await clients.arrive(5, path, rid="job 22")
+    await drain(bench)
+    replies = clients.answers[1].events() if stream else [clients.answers[1].json()]
+    assert {reply["id"] for reply in replies} == {name}
+    assert clients.answers[5].json()["id"] == "job 22"
+    assert (await bench.post(path, rid=name)).json()["id"] == name
+    bench.check_idle()
+
+
+@pytest.mark.row("S-N-013")
+@pytest.mark.case(8)
+async def test_the_name_of_a_client_that_left_is_free_at_once(
+    start: StartApi, clients_of: Any
+) -> None:
+    bench = await start("done", is_automatic=False, max_running_requests=1)
+    clients = clients_of(bench)
+    await clients.arrive(1)
+    queued = await clients.arrive(2, rid="mine")
+    queued.cancel()
+    await trio.testing.wait_all_tasks_blocked()
+    await clients.arrive(3, rid="mine")
+    assert 3 not in clients.answers
+    await drain(bench)
+    assert clients.answers[3].json()["id"] == "mine"

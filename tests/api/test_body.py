@@ -9,6 +9,8 @@ VALID = b'{"model": "org/fake", "prompt": "Once"}'
 BAD_JSON = "Invalid request: body is not valid JSON: "
 
 
+@pytest.mark.row("S-N-001")
+@pytest.mark.case(49, 53)
 @pytest.mark.parametrize("path", ENDPOINTS)
 @pytest.mark.parametrize(
     "data",
@@ -112,6 +114,8 @@ async def test_these_content_types_are_json(start: StartApi, content_type: str) 
     assert answer.texts() == ["ok"]
 
 
+@pytest.mark.row("S-N-001")
+@pytest.mark.case(50)
 @pytest.mark.parametrize("path", ENDPOINTS)
 @pytest.mark.parametrize(
     "content_type",
@@ -139,6 +143,7 @@ async def test_any_other_content_type_is_400(
     check_error(answer, 400, message, code="unsupported_media_type")
 
 
+@pytest.mark.row("S-N-002", "S-N-028")
 async def test_a_body_is_read_up_to_the_limit_and_not_beyond(start: StartApi) -> None:
     bench = await start("ok", max_request_bytes=100)
     padded = VALID + b" " * (100 - len(VALID))

@@ -34,6 +34,8 @@ def of_len(path: str, num_tokens: int) -> dict[str, Any]:
     return {"messages": [{"role": "user", "content": "a" * (num_tokens - len(RENDERED) + 2)}]}
 
 
+@pytest.mark.row("S-N-003")
+@pytest.mark.case(46)
 @pytest.mark.parametrize("path", ENDPOINTS)
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize("num_tokens", [CONTEXT_LEN, CONTEXT_LEN + 1, CONTEXT_LEN * 4])
@@ -54,6 +56,8 @@ async def test_an_overlong_raw_prompt_on_chat_names_the_prompt(bench: ApiBench) 
     check_error(answer, 400, message, code=CONTEXT, param="prompt")
 
 
+@pytest.mark.row("S-N-003", "S-N-006")
+@pytest.mark.case(47)
 @pytest.mark.parametrize("path", ENDPOINTS)
 @pytest.mark.parametrize("limit", ["max_tokens", "max_completion_tokens"])
 @pytest.mark.parametrize("num_asked", [5, 10**6, 10**30])
@@ -76,6 +80,7 @@ async def test_the_last_token_that_fits_is_served(bench: ApiBench, path: str) ->
     assert answer.texts() == ["xxxx"]
 
 
+@pytest.mark.row("S-N-003")
 @pytest.mark.parametrize("path", ENDPOINTS)
 async def test_a_defaulted_limit_is_clamped_to_the_room_left(bench: ApiBench, path: str) -> None:
     answer = await bench.post(path, **of_len(path, 60))
@@ -99,6 +104,54 @@ async def test_a_request_that_the_cache_never_holds_is_refused_and_a_default_cla
     bench.check_idle()
 
 
+@pytest.mark.row("S-N-003", "S-N-004")
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("prompt", ["a" * CONTEXT_LEN, [1] * CONTEXT_LEN])
+async def test_a_prompt_that_is_only_read_may_fill_the_context(
+    bench: ApiBench, stream: bool, prompt: Any
+) -> None:
+    """With nothing generated there is no need of room for it: p > L and not p >= L."""
+    fields: dict[str, Any] = {"max_tokens": 0, "echo": True, "stream": stream}
+    answer = await bench.post(COMPLETIONS, prompt=prompt, **fields)
+    assert [len(text) for text in answer.texts()] == [CONTEXT_LEN]
+    for generated in (1, None):
+        answer = await bench.post(COMPLETIONS, **{**fields, "max_tokens": generated}, prompt=prompt)
+        message = context_message(f"your prompt has {CONTEXT_LEN} tokens")
+        check_error(answer, 400, message, code=CONTEXT, param="prompt")
+    answer = await bench.post(COMPLETIONS, prompt=prompt + prompt[:1], **fields)
+    message = context_message(f"your prompt has {CONTEXT_LEN + 1} tokens")
+    check_error(answer, 400, message, code=CONTEXT, param="prompt")
+
+
+@pytest.mark.row("S-N-006")
+@pytest.mark.parametrize("path", ENDPOINTS)
+async def test_the_newer_name_of_the_limit_wins(bench: ApiBench, path: str) -> None:
+    for fields, num_tokens in (
+        ({"max_completion_tokens": 3}, 3),
+        ({"max_completion_tokens": 3, "max_tokens": 9}, 3),
+        ({"max_completion_tokens": 9, "max_tokens": 3}, 9),
+        ({"max_completion_tokens": None, "max_tokens": 3}, 3),
+    ):
+        answer = await bench.post(path, **fields)
+        assert answer.texts() == ["x" * num_tokens]
+        assert answer.json()["choices"][0]["finish_reason"] == "length"
+
+
+@pytest.mark.row("S-C-007", "S-C-053")
+async def test_a_completion_has_sixteen_tokens_by_default(bench: ApiBench) -> None:
+    answer = await bench.post(COMPLETIONS)
+    assert answer.texts() == ["x" * 16]
+    assert answer.json()["choices"][0]["finish_reason"] == "length"
+
+
+async def test_a_vast_prompt_of_ids_is_refused_before_it_is_made_text(bench: ApiBench) -> None:
+    tokenizer = count_encoding(bench)
+    tokenizer.decode_with_offsets = None  # type: ignore[attr-defined]
+    answer = await bench.post(COMPLETIONS, prompt=[1] * 100_000, echo=True)
+    message = context_message("your prompt has 100000 tokens")
+    check_error(answer, 400, message, code=CONTEXT, param="prompt")
+
+
 async def test_one_prompt_of_a_batch_that_does_not_fit_refuses_them_all(bench: ApiBench) -> None:
     answer = await bench.post(COMPLETIONS, prompt=["a", "a" * CONTEXT_LEN])
     message = context_message(f"your prompt has {CONTEXT_LEN} tokens")
@@ -119,9 +172,9 @@ class _CountingTokenizer:
         self.is_on_loop.append(trio.lowlevel.in_trio_task())
         return self._tokenizer.encode(text, add_special_tokens)
 
-    def render_chat(self, messages: Any) -> str:
+    def render_chat(self, messages: Any, **options: Any) -> str:
         self.is_on_loop.append(trio.lowlevel.in_trio_task())
-        return self._tokenizer.render_chat(messages)
+        return self._tokenizer.render_chat(messages, **options)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._tokenizer, name)
@@ -186,6 +239,7 @@ async def test_long_texts_are_rendered_and_tokenized_off_the_event_loop(
     assert set(tokenizer.is_on_loop) == {is_on_loop}
 
 
+@pytest.mark.case(44)
 @pytest.mark.parametrize("path", ENDPOINTS)
 async def test_a_prompt_without_a_token_is_refused_and_kills_nothing(
     bench: ApiBench, path: str
@@ -210,6 +264,7 @@ async def test_a_client_that_leaves_does_not_wait_for_its_tokenization(bench: Ap
     bench.check_idle()
 
 
+@pytest.mark.row("S-N-007")
 @pytest.mark.parametrize(
     ("template", "message"),
     [

@@ -18,7 +18,6 @@ from tests.api.kit import (
     body_for,
     in_parallel,
 )
-from trioserve.testing.http import HttpClient
 
 GETS = (
     "/health",
@@ -26,11 +25,15 @@ GETS = (
     "/v1/models/org/fake",
     "/get_model_info",
     "/model_info",
+    "/server_info",
+    "/get_server_info",
+    "/get_load",
     "/v1/loads",
     "/metrics",
 )
 
 
+@pytest.mark.row("S-E-004")
 @pytest.mark.parametrize("method", ["GET", "POST", "PUT", "DELETE", "HEAD"])
 @pytest.mark.parametrize(
     "path",
@@ -42,7 +45,7 @@ GETS = (
         "/health/",
         "/v1/models/",
         "/v1/completions/",
-        "/generate",
+        "/v1/responses",
         "/static/app.py",
         "/v1/completions/../models",
         "/HEALTH",
@@ -85,6 +88,7 @@ async def test_an_unknown_path_is_clipped_and_escaped_where_it_is_quoted(start: 
     check_error(answer, 404, f"Not found: {'M' * 64}… /x", code="not_found")
 
 
+@pytest.mark.row("S-N-002")
 @pytest.mark.parametrize("path", ENDPOINTS)
 @pytest.mark.parametrize("method", ["GET", "HEAD", "PUT", "PATCH", "DELETE", "TRACE", "BREW"])
 async def test_a_path_that_is_posted_to_allows_nothing_else(
@@ -99,6 +103,7 @@ async def test_a_path_that_is_posted_to_allows_nothing_else(
         check_error(answer, 405, message, code="method_not_allowed")
 
 
+@pytest.mark.row("S-N-002", "S-N-028")
 @pytest.mark.parametrize("path", GETS)
 async def test_a_path_that_is_read_allows_get_and_head(start: StartApi, path: str) -> None:
     bench = await start("ok")
@@ -119,6 +124,7 @@ async def test_a_path_that_is_read_allows_get_and_head(start: StartApi, path: st
     client.close()
 
 
+@pytest.mark.row("S-E-001", "S-E-003")
 async def test_faults_are_told_in_the_contracts_order(start: StartApi) -> None:
     """Each request has one fault less than the one before; the first one left is told."""
     bench = await start(
@@ -151,10 +157,10 @@ async def test_faults_are_told_in_the_contracts_order(start: StartApi) -> None:
         # The one slot is taken from here on, so the queue is full.
         nursery.start_soon(bench.wire_request, COMPLETIONS)
         await bench.device.wait_submitted()
-        assert await ask(CHAT, "POST", data(), json) == "400 invalid_value temperature"
-        ok = {"temperature": 1}
-        assert await ask(CHAT, "POST", data(**ok), json) == "400 invalid_value messages"
-        ok["messages"] = messages
+        assert await ask(CHAT, "POST", data(), json) == "400 invalid_value messages"
+        ok = {"messages": messages}
+        assert await ask(CHAT, "POST", data(**ok), json) == "400 invalid_value temperature"
+        ok["temperature"] = 1
         assert await ask(CHAT, "POST", data(**ok), json) == "404 model_not_found model"
         ok["model"] = "org/fake"
         assert await ask(CHAT, "POST", data(**ok), json) == "400 invalid_value prompt"
@@ -166,6 +172,33 @@ async def test_faults_are_told_in_the_contracts_order(start: StartApi) -> None:
     assert await ask(CHAT, "POST", data(**ok), json) == "400 context_length_exceeded messages"
 
 
+@pytest.mark.row("S-E-001", "S-E-007", "S-E-008")
+@pytest.mark.parametrize("path", ENDPOINTS)
+async def test_the_envelope_is_sglangs_outside_and_openais_inside(
+    start: StartApi, path: str
+) -> None:
+    bench = await start("ok")
+    answer = await bench.post(path, temperature=-1)
+    message, kind = "Invalid request: temperature must be non-negative", "invalid_request_error"
+    assert answer.status == 400
+    assert answer.headers["content-type"] == "application/json"
+    assert answer.json() == {
+        "object": "error",
+        "message": message,
+        "type": kind,
+        "param": "temperature",
+        "code": 400,
+        "error": {
+            "message": message,
+            "type": kind,
+            "param": "temperature",
+            "code": "invalid_value",
+        },
+    }
+    # Compact: no space but those of the message.
+    assert b": " not in answer.body.replace(b"request: ", b"")
+
+
 async def test_an_engine_that_does_not_serve_comes_before_the_fields(start: StartApi) -> None:
     bench = await start("ok", is_loaded=False)
     for path in ENDPOINTS:
@@ -174,6 +207,7 @@ async def test_an_engine_that_does_not_serve_comes_before_the_fields(start: Star
         assert (answer.status, answer.json()["error"]["code"]) == (503, "model_loading")
 
 
+@pytest.mark.row("S-N-013")
 @pytest.mark.parametrize(
     ("given", "is_kept"),
     [
@@ -204,6 +238,7 @@ async def test_the_request_id_is_the_clients_if_it_can_be(
     assert all(answer.json().get("id") != given for answer in answers[:4])
 
 
+@pytest.mark.row("S-E-005")
 @pytest.mark.parametrize("path", ENDPOINTS)
 async def test_a_bug_is_a_500_that_says_where_to_look_and_no_more(
     start: StartApi, path: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
@@ -222,60 +257,6 @@ async def test_a_bug_is_a_500_that_says_where_to_look_and_no_more(
 
 def _raise(*_: object) -> None:
     raise ZeroDivisionError("a secret of the code")
-
-
-@pytest.mark.parametrize("has_length", [True, False])
-async def test_a_body_over_the_limit_is_413_by_its_length_or_while_it_is_read(
-    start: StartApi, has_length: bool
-) -> None:
-    bench = await start("ok", max_request_bytes=1000)
-    client = bench.wire.connect()
-    head = (
-        f"POST {COMPLETIONS} HTTP/1.1\r\nHost: test\r\nContent-Type: application/json\r\n"
-        + ("Content-Length: 5000" if has_length else "Transfer-Encoding: chunked")
-        + "\r\n\r\n"
-    )
-    # With a length, the answer comes before any of the body was sent.
-    body = b"" if has_length else b"400\r\n" + b" " * 0x400 + b"\r\n"
-    raw = await _exchange(client, head.encode() + body)
-    headers, _, payload = raw.partition(b"\r\n\r\n")
-    assert headers.startswith(b"HTTP/1.1 413")
-    assert b"connection: close" in headers.lower()
-    answer = Answer(413, {"content-type": "application/json"}, payload)
-    message = "The request body is larger than 1000 bytes."
-    check_error(answer, 413, message, code="request_too_large")
-
-
-async def _exchange(client: HttpClient, data: bytes) -> bytes:
-    """All that the server answers until it closes."""
-    received = b""
-
-    async def receive() -> None:
-        nonlocal received
-        received = await client.read_until_closed()
-
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(receive)
-        await client.stream.send_all(data)
-    return received
-
-
-async def test_a_body_that_does_not_arrive_is_408(
-    start: StartApi, autojump_clock: trio.testing.MockClock
-) -> None:
-    bench = await start("ok")
-    client = bench.wire.connect()
-    head = (
-        f"POST {COMPLETIONS} HTTP/1.1\r\nHost: test\r\nContent-Type: application/json\r\n"
-        "Content-Length: 100\r\n\r\n{"
-    )
-    raw = await _exchange(client, head.encode())
-    headers, _, payload = raw.partition(b"\r\n\r\n")
-    assert headers.startswith(b"HTTP/1.1 408")
-    answer = Answer(408, {"content-type": "application/json"}, payload)
-    message = "The request body did not arrive within 60 s."
-    check_error(answer, 408, message, code="request_timeout")
-    assert trio.current_time() >= 60
 
 
 async def test_errors_at_once_do_not_mix(start: StartApi) -> None:

@@ -1,12 +1,20 @@
 """What ends a choice: EOS, stop strings and limits."""
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
+import trio
+from trio.testing import MockClock
 
-from tests.api.kit import ENDPOINTS, StartApi
+from tests.api.kit import CHAT, ENDPOINTS, StartApi
+
+if TYPE_CHECKING:
+    from tests.api.answers import Answer
 
 
+@pytest.mark.row("S-C-014", "S-C-033", "S-C-052", "S-C-053", "S-C-056")
+@pytest.mark.row("S-H-014", "S-H-017", "S-H-025", "S-H-040")
+@pytest.mark.case(61)
 @pytest.mark.parametrize("path", ENDPOINTS)
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize(
@@ -54,3 +62,38 @@ async def test_a_stop_of_a_megabyte_with_any_characters_is_a_stop(
     bench = await start("a\x00\u2028b")
     answer = await bench.post(path, stop=["x" * 1_000_000, "\x00\u2028"])
     assert answer.texts() == ["a"]
+
+
+@pytest.mark.row("S-C-054")
+@pytest.mark.parametrize("path", ENDPOINTS)
+@pytest.mark.parametrize("stream", [False, True])
+async def test_the_reserved_reason_is_never_given(start: StartApi, path: str, stream: bool) -> None:
+    """`content_filter`: whatever ends a choice, it is one of the other reasons."""
+    bench = await start("a", "bbbbbbbb", "cSTOP", max_running_requests=1)
+    answer = await bench.post(path, n=3, stop="STOP", max_tokens=6, stream=stream)
+    reasons = [choice.finish and choice.finish[0] for choice in answer.joined()]
+    assert reasons == ["stop", "length", "stop"]
+
+
+@pytest.mark.row("S-C-055", "S-H-040")
+@pytest.mark.parametrize("path", ENDPOINTS)
+@pytest.mark.parametrize("stream", [False, True])
+async def test_an_aborted_choice_keeps_its_text_and_says_so(
+    start: StartApi, autojump_clock: MockClock, path: str, stream: bool
+) -> None:
+    bench = await start("abcdef", is_automatic=False, request_timeout=5.0, depth=1)
+    answers: list[Answer] = []
+
+    async def ask() -> None:
+        answers.append(await bench.post(path, n=2, stream=stream))
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(ask)
+        for _ in range(2):
+            await bench.finish_step()
+    for choice in answers[0].joined():
+        assert choice.finish == ("abort", None)
+        assert choice.text in ("a", "ab")
+    if path == CHAT and stream:
+        roles = [piece["index"] for piece in answers[0].pieces() if "role" in piece["delta"]]
+        assert roles == [0, 1]

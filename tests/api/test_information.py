@@ -12,6 +12,7 @@ from tests.api.kit import COMPLETIONS, PROMPT, StartApi
 from trioserve import __version__
 
 
+@pytest.mark.row("S-M-001", "S-M-003")
 async def test_every_served_name_is_listed_canonical_first(start: StartApi) -> None:
     before = int(time.time()) - 3600
     bench = await start(model_path="/models/fake", served_model_name=("org/big", "small:8b"))
@@ -35,6 +36,7 @@ async def test_every_served_name_is_listed_canonical_first(start: StartApi) -> N
         }
 
 
+@pytest.mark.row("S-M-002", "S-M-003")
 @pytest.mark.parametrize(
     ("asked", "found"),
     [
@@ -55,6 +57,7 @@ async def test_a_model_is_retrieved_by_any_of_its_names(
     assert answer.json()["id"] == found
 
 
+@pytest.mark.row("S-M-002", "S-E-003")
 @pytest.mark.parametrize("asked", ["no-such", "ORG/big", "org/big/", "org", "org/big:adapter"])
 async def test_an_unknown_model_is_404(start: StartApi, asked: str) -> None:
     bench = await start(served_model_name=("org/big",))
@@ -63,6 +66,7 @@ async def test_an_unknown_model_is_404(start: StartApi, asked: str) -> None:
     check_error(answer, 404, message, code="model_not_found", param="model")
 
 
+@pytest.mark.row("S-M-004", "S-X-14")
 async def test_health_says_ok_and_nothing_is_generated(start: StartApi) -> None:
     bench = await start()
     answer = await bench.get("/health")
@@ -70,6 +74,7 @@ async def test_health_says_ok_and_nothing_is_generated(start: StartApi) -> None:
     assert not bench.runner.plans
 
 
+@pytest.mark.row("S-M-004")
 async def test_health_answers_while_a_step_runs(start: StartApi) -> None:
     bench = await start(is_automatic=False)
     async with trio.open_nursery() as nursery:
@@ -79,6 +84,7 @@ async def test_health_answers_while_a_step_runs(start: StartApi) -> None:
         bench.finish_all()
 
 
+@pytest.mark.row("S-M-005", "S-X-14")
 @pytest.mark.parametrize("path", ["/get_model_info", "/model_info"])
 async def test_model_info_has_what_routers_read(start: StartApi, path: str) -> None:
     bench = await start(
@@ -114,6 +120,7 @@ async def test_model_info_has_what_routers_read(start: StartApi, path: str) -> N
     }
 
 
+@pytest.mark.row("S-N-018")
 @pytest.mark.parametrize("query", ["", "?dp_rank=0", "?include=all&dp_rank=0", "?x=%00"])
 async def test_loads_of_an_idle_server(start: StartApi, query: str) -> None:
     bench = await start(max_running_requests=3)
@@ -137,6 +144,7 @@ async def test_loads_of_an_idle_server(start: StartApi, query: str) -> None:
     }
 
 
+@pytest.mark.row("S-N-018")
 async def test_loads_follow_what_runs_and_waits(
     start: StartApi, autojump_clock: trio.testing.MockClock
 ) -> None:

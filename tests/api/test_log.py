@@ -38,7 +38,7 @@ async def test_a_request_is_one_line_with_id_counts_and_how_it_finished(
         "outcome": "ok",
         "prompt_tokens": len(PROMPT if path == COMPLETIONS else RENDERED),
         "completion_tokens": 4 + 5,
-        "finish": "stop,length",
+        "finish": "length:1,stop:1",
         "duration_s": line["duration_s"],
     }
 

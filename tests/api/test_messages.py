@@ -11,6 +11,8 @@ VALUE, TYPE = "invalid_value", "invalid_type"
 PARTS = [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]
 
 
+@pytest.mark.row("S-H-002", "S-H-003", "S-H-004", "S-H-005", "S-H-006", "S-N-007")
+@pytest.mark.case(58)
 @pytest.mark.parametrize(
     ("messages", "rendered"),
     [
@@ -69,6 +71,18 @@ CONTENT = "content must be a string or an array of content parts"
             {"role": "tool", "content": "a", "tool_call_id": 5},
             ".tool_call_id must be a string",
             ".tool_call_id",
+            TYPE,
+        ),
+        (
+            {"role": "assistant", "content": "a", "reasoning_content": []},
+            ".reasoning_content must be a string",
+            ".reasoning_content",
+            TYPE,
+        ),
+        (
+            {"role": "user", "content": "a", "tool_calls": {}},
+            ".tool_calls must be an array",
+            ".tool_calls",
             TYPE,
         ),
         (

@@ -44,6 +44,7 @@ FAMILIES = {
 }
 
 
+@pytest.mark.row("S-N-019")
 async def test_every_family_of_the_contract_is_there_and_parses(start: StartApi) -> None:
     bench = await start(served_model_name=("big", "small"))
     answer = await bench.get("/metrics")
@@ -67,6 +68,7 @@ async def pages(bench: ApiBench) -> dict[str, float]:
     return found
 
 
+@pytest.mark.row("S-N-019")
 async def test_pages_by_state_add_up_while_requests_come_and_go(start: StartApi) -> None:
     bench = await start("abc" * 30, is_automatic=False)
     assert (await pages(bench))["free"] == 128
@@ -83,6 +85,8 @@ async def test_pages_by_state_add_up_while_requests_come_and_go(start: StartApi)
     assert (await pages(bench))["free"] == 128
 
 
+@pytest.mark.row("S-N-019")
+@pytest.mark.case(118)
 async def test_counters_reconcile_with_what_clients_were_told(start: StartApi) -> None:
     """Case 118: aborted requests were missing from the sums."""
     bench = await start("abcdefgh", max_running_requests=4)
@@ -139,6 +143,7 @@ async def test_counters_reconcile_with_what_clients_were_told(start: StartApi) -
     assert await bench.metric("rejected_requests_total") == 0
 
 
+@pytest.mark.case(11)
 async def test_a_stream_read_to_its_end_is_ok_and_no_abort(start: StartApi) -> None:
     """Case 11, as the counters see it: openai's client closes right after [DONE]."""
     bench = await start("abc")
@@ -153,6 +158,7 @@ async def test_a_stream_read_to_its_end_is_ok_and_no_abort(start: StartApi) -> N
     assert not [labels for name, labels in samples if name == "aborted_requests_total"]
 
 
+@pytest.mark.case(119)
 async def test_clients_cannot_make_the_metrics_grow(start: StartApi) -> None:
     """Case 119: ids, paths and names as labels."""
     bench = await start("abc")

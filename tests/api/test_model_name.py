@@ -6,6 +6,7 @@ from tests.api.answers import check_error
 from tests.api.kit import ENDPOINTS, StartApi
 
 
+@pytest.mark.row("S-C-001", "S-C-045", "S-H-001")
 @pytest.mark.parametrize("path", ENDPOINTS)
 async def test_the_reply_repeats_the_model_as_sent(start: StartApi, path: str) -> None:
     bench = await start("a", served_model_name=("small", "org/large"))
@@ -14,6 +15,8 @@ async def test_the_reply_repeats_the_model_as_sent(start: StartApi, path: str) -
         assert answer.json()["model"] == model
 
 
+@pytest.mark.row("S-E-003")
+@pytest.mark.case(52)
 @pytest.mark.parametrize("path", ENDPOINTS)
 @pytest.mark.parametrize(
     "model",
@@ -31,6 +34,7 @@ async def test_an_unknown_model_is_404_whatever_it_is(
     check_error(answer, 404, message, code="model_not_found", param="model")
 
 
+@pytest.mark.row("S-C-001", "S-H-001")
 @pytest.mark.parametrize("path", ENDPOINTS)
 @pytest.mark.parametrize("model", [None, "", "  "])
 async def test_a_model_is_required(start: StartApi, path: str, model: str | None) -> None:

@@ -18,6 +18,7 @@ EMPTY = "Prompt cannot be empty"
 VALUE, TYPE, MISSING = "invalid_value", "invalid_type", "missing_required_parameter"
 
 
+@pytest.mark.row("S-C-003", "S-C-004", "S-C-005", "S-C-006", "S-C-057")
 @pytest.mark.parametrize(
     ("prompt", "expected"),
     [
@@ -48,6 +49,8 @@ async def test_completions_take_four_forms_of_prompt(
     assert usage["prompt_tokens_details"] is None
 
 
+@pytest.mark.row("S-E-001")
+@pytest.mark.case(43, 44)
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize(
     ("prompt", "message", "code"),
@@ -91,6 +94,7 @@ async def test_completions_refuse_any_other_prompt_whole(
     bench.check_idle()
 
 
+@pytest.mark.row("S-H-007")
 @pytest.mark.parametrize(
     ("prompt", "expected"),
     [("Once", b"Once"), ("<eos>", (EOS_ID,)), ([1, 2.0], b"\x01\x02")],
@@ -109,6 +113,7 @@ async def test_chat_takes_a_raw_prompt_without_its_template(
     }
 
 
+@pytest.mark.row("S-H-008")
 @pytest.mark.parametrize(
     ("fields", "message", "param", "code"),
     [
@@ -144,6 +149,7 @@ async def test_chat_takes_exactly_one_of_messages_and_prompt(
     check_error(answer, 400, f"Invalid request: {message}", code=code, param=param)
 
 
+@pytest.mark.row("S-C-004", "S-C-012")
 @pytest.mark.parametrize("path", ENDPOINTS)
 async def test_every_prompt_of_a_batch_gets_its_choices_in_order(
     start: StartApi, path: str

@@ -29,6 +29,7 @@ def choices(answer: Answer) -> list[dict[str, Any]]:
     return [choice for chunk in answer.events() for choice in chunk["choices"]]
 
 
+@pytest.mark.row("S-C-025", "S-C-046", "S-C-067", "S-C-068", "S-G-003")
 async def test_a_completion_stream_is_exactly_this(start: StartApi) -> None:
     bench = await start("ab")
     answer = await bench.post(COMPLETIONS, stream=True)
@@ -50,6 +51,7 @@ async def test_a_completion_stream_is_exactly_this(start: StartApi) -> None:
     int(digits, 16)
 
 
+@pytest.mark.row("S-H-021", "S-H-027", "S-H-028", "S-H-029", "S-H-030", "S-G-003")
 async def test_a_chat_stream_is_exactly_this(start: StartApi) -> None:
     bench = await start("ab")
     answer = await bench.post(CHAT, stream=True, stream_options=USAGE)
@@ -72,6 +74,7 @@ async def test_a_chat_stream_is_exactly_this(start: StartApi) -> None:
     int(digits, 16)
 
 
+@pytest.mark.row("S-C-046", "S-C-047", "S-H-020", "S-H-024", "S-H-025", "S-H-026")
 async def test_whole_answers_are_exactly_this(start: StartApi) -> None:
     bench = await start("ab")
     end = {"index": 0, "logprobs": None, "finish_reason": "stop", "matched_stop": EOS_ID}
@@ -94,6 +97,8 @@ async def test_whole_answers_are_exactly_this(start: StartApi) -> None:
         assert b" " not in answer.body, "not compact"
 
 
+@pytest.mark.row("S-C-026", "S-C-027", "S-C-068", "S-H-035")
+@pytest.mark.case(55)
 @pytest.mark.parametrize("path", ENDPOINTS)
 @pytest.mark.parametrize(
     ("options", "on_text", "on_last_finish", "has_usage_chunk"),
@@ -154,6 +159,8 @@ async def test_stream_options_without_a_stream_change_nothing(start: StartApi, p
     assert answer.json()["usage"]["completion_tokens"] == 3
 
 
+@pytest.mark.row("S-C-012", "S-H-013")
+@pytest.mark.case(37)
 @pytest.mark.parametrize("path", ENDPOINTS)
 @pytest.mark.parametrize("options", [None, USAGE, CONTINUOUS])
 async def test_every_index_finishes_once_and_is_silent_after(
@@ -173,6 +180,7 @@ async def test_every_index_finishes_once_and_is_silent_after(
     assert sorted(finished) == [0, 1, 2, 3]
 
 
+@pytest.mark.row("S-H-028")
 async def test_role_chunks_come_in_index_order_before_anything_else(start: StartApi) -> None:
     """Client helpers append choices by position."""
     # One slot: choice 0 is over before choice 2 begins.
@@ -186,6 +194,8 @@ async def test_role_chunks_come_in_index_order_before_anything_else(start: Start
     assert all(choice["logprobs"] is None for choice in found)
 
 
+@pytest.mark.row("S-C-068", "S-H-030")
+@pytest.mark.case(70)
 @pytest.mark.parametrize("path", ENDPOINTS)
 @pytest.mark.parametrize(
     ("end", "text"), [({"max_tokens": 5}, "abcde"), ({"stop": "f"}, "abcde"), ({}, "abcdefg")]
@@ -214,6 +224,7 @@ async def test_an_answer_without_any_text_still_has_its_frame(start: StartApi, p
     assert answer.texts() == [""]
 
 
+@pytest.mark.case(68)
 @pytest.mark.parametrize("path", ENDPOINTS)
 async def test_the_openai_librarys_models_take_every_chunk(start: StartApi, path: str) -> None:
     """Case 68: finish_reason missing or empty."""
@@ -232,6 +243,8 @@ async def test_the_openai_librarys_models_take_every_chunk(start: StartApi, path
             Completion.model_validate(chunk)
 
 
+@pytest.mark.row("S-G-003")
+@pytest.mark.case(71)
 @pytest.mark.parametrize("path", ENDPOINTS)
 async def test_an_event_is_one_line_whatever_the_text(start: StartApi, path: str) -> None:
     """Case 71."""

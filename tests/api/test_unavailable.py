@@ -19,6 +19,7 @@ DEAD = "The engine has failed; the server is exiting."
 FAILED = "Internal server error (request "
 
 
+@pytest.mark.row("S-M-004", "S-E-006")
 @pytest.mark.parametrize("stream", [False, True])
 async def test_while_the_model_loads_everything_about_it_is_503(
     start: StartApi, stream: bool
@@ -33,6 +34,8 @@ async def test_while_the_model_loads_everything_about_it_is_503(
                 "/v1/models",
                 "/v1/models/org/fake",
                 "/get_model_info",
+                "/server_info",
+                "/get_load",
                 "/v1/loads",
             )
         ],
@@ -48,6 +51,8 @@ async def collect(answers: list[Answer], bench: ApiBench, path: str, **fields: o
     answers.append(await bench.post(path, **fields))
 
 
+@pytest.mark.row("S-N-023", "S-M-004")
+@pytest.mark.case(19, 20)
 @pytest.mark.parametrize("path", ENDPOINTS)
 @pytest.mark.parametrize("stream", [False, True])
 async def test_a_drain_refuses_new_work_and_finishes_what_is_open(
@@ -71,6 +76,7 @@ async def test_a_drain_refuses_new_work_and_finishes_what_is_open(
     bench.check_idle()
 
 
+@pytest.mark.row("S-N-023", "S-C-055", "S-H-040")
 @pytest.mark.parametrize("path", ENDPOINTS)
 @pytest.mark.parametrize("stream", [False, True])
 async def test_what_a_drain_cuts_ends_with_abort_and_its_text(
@@ -119,6 +125,8 @@ async def test_a_request_timeout_ends_the_answer_with_abort(
     bench.finish_all()
 
 
+@pytest.mark.row("S-E-006")
+@pytest.mark.case(116)
 @pytest.mark.parametrize("path", ENDPOINTS)
 @pytest.mark.parametrize("stream", [False, True])
 async def test_a_queue_timeout_is_503_and_leaves_the_running_request_alone(
@@ -157,6 +165,7 @@ async def test_a_queue_timeout_does_not_count_once_a_request_has_started(
     assert answers[0].texts() == ["fine"]
 
 
+@pytest.mark.row("S-E-005")
 @pytest.mark.parametrize("path", ENDPOINTS)
 async def test_a_request_that_fails_is_500_and_others_go_on(
     start: StartApi, path: str, caplog: pytest.LogCaptureFixture
@@ -174,6 +183,7 @@ async def test_a_request_that_fails_is_500_and_others_go_on(
     bench.check_idle()
 
 
+@pytest.mark.row("S-N-005")
 @pytest.mark.parametrize("path", ENDPOINTS)
 @pytest.mark.parametrize("n", [1, 3])
 async def test_a_failure_inside_a_stream_is_one_error_event_and_done(
@@ -201,6 +211,8 @@ async def test_a_failure_inside_a_stream_is_one_error_event_and_done(
     bench.check_idle()
 
 
+@pytest.mark.row("S-M-004")
+@pytest.mark.case(112)
 @pytest.mark.parametrize("path", ENDPOINTS)
 async def test_a_dead_engine_fails_open_requests_and_refuses_new_ones(
     path: str, autojump_clock: trio.testing.MockClock

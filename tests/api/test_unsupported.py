@@ -5,37 +5,24 @@ from typing import Any
 import pytest
 
 from tests.api.answers import check_error
-from tests.api.kit import CHAT, COMPLETIONS, ENDPOINTS, StartApi
+from tests.api.kit import CHAT, ENDPOINTS, StartApi
 
 # Name, values that ask for nothing (null always is one), and values that ask for something.
 BOTH: list[tuple[str, list[Any], list[Any]]] = [
-    ("min_tokens", [0], [1, "1"]),
-    ("frequency_penalty", [0, 0.0], [0.5, -2, "0", False]),
-    ("presence_penalty", [0, 0.0], [0.5, -2, "0", False]),
-    ("repetition_penalty", [1, 1.0], [1.1, 0, True]),
-    ("logit_bias", [{}], [{"5": 1}, []]),
-    ("stop_token_ids", [[]], [[5], 5]),
-    ("stop_regex", [[]], ["a", ["a"], ""]),
-    ("no_stop_trim", [False], [True, 0]),
-    ("skip_special_tokens", [True], [False, 1]),
     (
         "response_format",
         [{"type": "text"}, {"type": "text", "json_schema": None}],
         [{"type": "json_object"}, {"type": "json_schema", "json_schema": {}}, {"type": "xml"}, {}],
     ),
-    ("json_schema", [], ["{}", {}]),
-    ("regex", [], ["a+", ""]),
-    ("ebnf", [], ["root ::= 'a'"]),
-    ("return_hidden_states", [False], [True, "last"]),
-    ("return_routed_experts", [False], [True]),
-    ("return_cached_tokens_details", [False], [True]),
+    ("json_schema", [], ["{}", {}, 5]),
+    ("regex", [], ["a+", "", []]),
+    ("ebnf", [], ["root ::= 'a'", True]),
+    ("return_cached_tokens_details", [False], [True, 0]),
     ("return_token_ids", [False], [True]),
     ("return_prompt_token_ids", [False], [True]),
-    ("cache_salt", [""], ["tenant"]),
-    ("rid", [], ["job-1"]),
     ("modalities", [[], ["text"], ["text", "text"]], [["text", "audio"], ["audio"], "audio", [1]]),
     ("audio", [], [{"voice": "alloy"}]),
-    ("functions", [], [[{"name": "f"}]]),
+    ("functions", [], [[{"name": "f"}], []]),
     ("function_call", [], ["auto", {"name": "f"}]),
     ("web_search_options", [], [{}]),
     ("input_embeds", [], [[[0.1]]]),
@@ -43,40 +30,26 @@ BOTH: list[tuple[str, list[Any], list[Any]]] = [
     ("use_beam_search", [False], [True, 1]),
     ("moderation", [], ["auto", False]),
 ]
-ON_COMPLETIONS: list[tuple[str, list[Any], list[Any]]] = [
-    ("echo", [False], [True, 0]),
-    # 0 asks for the sampled token's own logprob.
-    ("logprobs", [], [0, 5, False]),
-    ("best_of", [1, 1.0], [2, 0, True, "1"]),
-    ("suffix", [""], ["end"]),
-]
 ON_CHAT: list[tuple[str, list[Any], list[Any]]] = [
-    ("logprobs", [False], [True, 0]),
-    ("top_logprobs", [0], [1, 25, -1, 10**9, True, False]),
     ("tools", [[]], [[{"type": "function", "function": {"name": "f"}}], {}]),
     ("tool_choice", ["none", "auto"], ["required", {"type": "function", "function": {}}]),
-    ("parallel_tool_calls", [True, False], [1]),
-    ("chat_template_kwargs", [{}], [{"enable_thinking": False}]),
-    ("reasoning_effort", [], ["none", "high"]),
-    ("continue_final_message", [False], [True]),
-    ("separate_reasoning", [True], [False]),
-    ("stream_reasoning", [True], [False]),
     ("return_meta_info", [False], [True]),
     ("input_ids", [], [[1, 2]]),
 ]
 NEVER_ON_CHAT: list[tuple[str, list[Any], list[Any]]] = [
-    ("echo", [False], [True]),
-    ("suffix", [""], ["end"]),
-    ("best_of", [1], [2]),
+    ("echo", [False], [True, 0, "yes"]),
+    ("suffix", [""], ["end", 5]),
+    ("best_of", [1, 1.0], [2, 0, -1, 129, 10**9]),
 ]
 
 CASES = [
     *((path, *row) for path in ENDPOINTS for row in BOTH),
-    *((COMPLETIONS, *row) for row in ON_COMPLETIONS),
     *((CHAT, *row) for row in (*ON_CHAT, *NEVER_ON_CHAT)),
 ]
 
 
+@pytest.mark.row("S-C-019", "S-N-001", "S-H-042")
+@pytest.mark.case(34, 38, 56)
 @pytest.mark.parametrize(("path", "name", "harmless", "asking"), CASES)
 async def test_a_parameter_not_built_accepts_its_default_and_nothing_else(
     start: StartApi, path: str, name: str, harmless: list[Any], asking: list[Any]
@@ -104,10 +77,17 @@ async def test_a_parameter_not_built_accepts_its_default_and_nothing_else(
 async def test_best_of_equal_to_n_asks_for_nothing(start: StartApi, path: str) -> None:
     bench = await start("ok")
     assert (await bench.post(path, n=2, best_of=2)).texts() == ["ok", "ok"]
+
+
+async def test_chat_refuses_a_best_of_other_than_n(start: StartApi) -> None:
+    bench = await start("ok")
     for value in (1, 3):
-        answer = await bench.post(path, n=2, best_of=value)
-        assert answer.status == 400
-        assert answer.json()["param"] == "best_of"
+        answer = await bench.post(CHAT, n=2, best_of=value)
+        message = "Invalid request: best_of is not supported on chat completions"
+        check_error(answer, 400, message, code="unsupported_parameter", param="best_of")
+    answer = await bench.post(CHAT, best_of="1")
+    message = "Invalid request: best_of must be an integer"
+    check_error(answer, 400, message, code="invalid_type", param="best_of")
 
 
 @pytest.mark.parametrize("path", ENDPOINTS)
@@ -139,12 +119,22 @@ WITHOUT_EFFECT: list[tuple[str, Any, Any, str]] = [
         (name, 3.0, "3", "an integer")
         for name in ("priority", "routed_dp_rank", "data_parallel_rank")
     ),
-    ("store", True, 1, "a boolean"),
+    *((name, True, 1, "a boolean") for name in ("store", "return_routed_experts")),
+    ("cache_salt", "tenant", 5, "a string"),
+]
+WITHOUT_EFFECT_ON_CHAT: list[tuple[str, Any, Any, str]] = [
+    (name, False, "false", "a boolean")
+    for name in ("parallel_tool_calls", "separate_reasoning", "stream_reasoning")
 ]
 
 
-@pytest.mark.parametrize("path", ENDPOINTS)
-@pytest.mark.parametrize(("name", "right", "wrong", "kind"), WITHOUT_EFFECT)
+@pytest.mark.parametrize(
+    ("path", "name", "right", "wrong", "kind"),
+    [
+        *((path, *row) for path in ENDPOINTS for row in WITHOUT_EFFECT),
+        *((CHAT, *row) for row in WITHOUT_EFFECT_ON_CHAT),
+    ],
+)
 async def test_a_field_without_effect_takes_any_value_of_its_type(
     start: StartApi, path: str, name: str, right: Any, wrong: Any, kind: str
 ) -> None:
@@ -155,6 +145,16 @@ async def test_a_field_without_effect_takes_any_value_of_its_type(
     check_error(answer, 400, message, code="invalid_type", param=name)
 
 
+async def test_a_cache_salt_has_at_most_128_characters(start: StartApi) -> None:
+    bench = await start("ok")
+    assert (await bench.post(CHAT, cache_salt="č" * 128)).texts() == ["ok"]
+    answer = await bench.post(CHAT, cache_salt="č" * 129)
+    message = "Invalid request: cache_salt must have at most 128 characters"
+    check_error(answer, 400, message, code="invalid_value", param="cache_salt")
+
+
+@pytest.mark.row("S-N-001")
+@pytest.mark.case(56)
 @pytest.mark.parametrize("path", ENDPOINTS)
 @pytest.mark.parametrize(
     "fields",
@@ -176,14 +176,14 @@ async def test_an_unknown_field_is_ignored(
 async def test_an_unknown_field_is_logged_once_and_a_known_one_never(
     start: StartApi, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from trioserve.api import ignored
+    from trioserve.api.schema import ignored
 
     noted: list[str] = []
     monkeypatch.setattr(ignored, "log", _Log(noted))
     ignored._note.cache_clear()
     bench = await start("ok")
     known = {name: harmless[0] for _, name, harmless, _ in CASES if harmless}
-    known |= {name: right for name, right, _, _ in WITHOUT_EFFECT}
+    known |= {name: right for name, right, _, _ in (*WITHOUT_EFFECT, *WITHOUT_EFFECT_ON_CHAT)}
     for path in ENDPOINTS:
         for _ in range(2):
             await bench.post(path, max_token=3)

@@ -2,7 +2,6 @@
 
 from typing import Any
 
-import attrs
 import pytest
 from trio.testing import MockClock
 

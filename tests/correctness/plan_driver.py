@@ -8,16 +8,27 @@ ones, newest first, so that pages hold other sequences' leftovers.
 from __future__ import annotations
 
 import hashlib
+from itertools import islice
 from typing import TYPE_CHECKING, cast
 
 from attrs import define, field, frozen
 
-from trioserve.core import PageId, SamplingParams, StepNumber
+from trioserve.core import (
+    READ_NOTHING,
+    PageId,
+    ReadoutParams,
+    SamplingParams,
+    StepNumber,
+    TokenLogprobs,
+)
 from trioserve.scheduler.plan import PlanRow, StepPlan
 
 if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
     from torch import Tensor
 
+    from trioserve.device.base import RowReadout
     from trioserve.model.decoder import Decoder, DecoderInput
     from trioserve.runner.runner import ModelRunner
     from trioserve.scheduler.sequence import Sequence
@@ -27,7 +38,7 @@ GREEDY = SamplingParams(temperature=0.0)
 
 @define(eq=False)
 class Job:
-    """One sequence: what it asks for, and what it got."""
+    """One sequence: what it asks for, and what it got. With `num_wanted` 0 its prompt is read."""
 
     name: str
     prompt_ids: tuple[int, ...]
@@ -35,14 +46,31 @@ class Job:
     arrives_at: int = 0
     cancelled_at: int | None = None
     sampling: SamplingParams = GREEDY
+    readout: ReadoutParams = READ_NOTHING
     output_ids: list[int] = field(factory=list)
     logit_hashes: list[str] = field(factory=list)
+    prompt_logprobs: list[TokenLogprobs] = field(factory=list)
+    output_logprobs: list[TokenLogprobs] = field(factory=list)
+    vectors: list[npt.NDArray[np.float32]] = field(factory=list)
     num_fed: int = 0
     page_ids: list[PageId] = field(factory=list)
 
     @property
     def token_ids(self) -> tuple[int, ...]:
         return (*self.prompt_ids, *self.output_ids)
+
+    @property
+    def max_tokens(self) -> int:
+        """As a sequence calls it."""
+        return self.num_wanted
+
+    def take(self, readout: RowReadout) -> None:
+        """Keep what was read in one step."""
+        self.prompt_logprobs += readout.prompt
+        if readout.sampled is not None:
+            self.output_logprobs.append(readout.sampled)
+        if readout.vector is not None:
+            self.vectors.append(readout.vector)
 
 
 @frozen(eq=False)
@@ -57,8 +85,12 @@ class HashingDecoder:
         return self.decoder.pages
 
     def forward(self, batch: DecoderInput) -> Tensor:
-        logits = self.decoder.forward(batch)
-        self.hashes[:] = [hashlib.blake2b(row.numpy().tobytes()).hexdigest() for row in logits]
+        self.hashes.clear()
+        return self.decoder.forward(batch)
+
+    def head(self, hidden: Tensor) -> Tensor:
+        logits = self.decoder.head(hidden)
+        self.hashes.extend(hashlib.blake2b(row.numpy().tobytes()).hexdigest() for row in logits)
         return logits
 
 
@@ -95,7 +127,8 @@ def run_jobs(
             end = job.num_fed + len(tokens)
             while len(job.page_ids) * page_size < end:
                 job.page_ids.append(free.pop())
-            rows.append(_row(job, tokens, is_sampled=end == len(job.token_ids)))
+            is_sampled = end == len(job.token_ids) and job.num_wanted > 0
+            rows.append(_row(job, tokens, is_sampled=is_sampled))
             fed_jobs.append(job)
         if not rows:
             continue
@@ -104,26 +137,40 @@ def run_jobs(
         result = step.result()
         assert not result.failures
         hashes = iter(decoder.hashes)
-        for job, row, token_id in zip(fed_jobs, rows, result.token_ids, strict=True):
+        for index, (job, row) in enumerate(zip(fed_jobs, rows, strict=True)):
             job.num_fed += row.num_tokens
+            job.logit_hashes += islice(hashes, len(row.target_ids) + row.is_end_read)
+            token_id = result.token_ids[index]
             if token_id is not None:
                 job.output_ids.append(token_id)
-                job.logit_hashes.append(next(hashes))
-            if len(job.output_ids) == job.num_wanted:
+            if index in result.readouts:
+                job.take(result.readouts[index])
+            is_read = job.num_fed >= len(job.prompt_ids)
+            if is_read and len(job.output_ids) == job.num_wanted:
                 running.remove(job)
                 free += job.page_ids
     assert len(free) == len(set(free)) == decoder.decoder.pages.num_pages
 
 
 def _row(job: Job, tokens: tuple[int, ...], *, is_sampled: bool) -> PlanRow:
+    start, end = job.num_fed, job.num_fed + len(tokens)
+    targets = range(0)
+    if job.readout.prompt_from is not None:
+        last = min(end, len(job.prompt_ids) - 1)
+        targets = range(max(job.readout.prompt_from, start + 1), last + 1)
     return PlanRow(
         sequence=cast("Sequence", job),
         epoch=0,
-        start=job.num_fed,
+        start=start,
         token_ids=tokens,
         is_carried=False,
         page_ids=tuple(job.page_ids),
         is_sampled=is_sampled,
         sampling=job.sampling,
         sample_index=0,
+        num_prompt=len(job.prompt_ids),
+        history=job.token_ids if is_sampled and job.sampling.has_penalties else (),
+        readout=job.readout,
+        target_start=targets.start,
+        target_ids=job.prompt_ids[targets.start : targets.stop],
     )

@@ -53,6 +53,17 @@ class Reference:
         logits: torch.Tensor = output.logits[0]
         return logits
 
+    def logprobs(self, token_ids: Sequence[int], num_last: int) -> torch.Tensor:
+        """Logprobs of every token after each of the last `num_last`, [num_last, vocab]."""
+        return self.logits(token_ids, num_last).log_softmax(dim=-1)
+
+    @torch.inference_mode()
+    def state(self, token_ids: Sequence[int]) -> torch.Tensor:
+        """What the head is given after the last token, [hidden size]."""
+        output = self._model.model(torch.tensor([list(token_ids)]))
+        state: torch.Tensor = output.last_hidden_state[0, -1]
+        return state
+
     @torch.inference_mode()
     def generate(self, prompt_ids: Sequence[int], num_tokens: int) -> list[int]:
         """Its own greedy text; `num_tokens` must be no more than it says before its end token."""

@@ -5,9 +5,9 @@ from typing import Any, Protocol
 
 from attrs import define
 
-from trioserve.core import SamplingParams, StopParams
+from trioserve.core import READ_NOTHING, ReadoutParams, SamplingParams, StopParams
 from trioserve.engine.engine import Engine
-from trioserve.engine.request import GenerateRequest, Generation
+from trioserve.engine.request import Delta, GenerateRequest, Generation
 from trioserve.engine.stream import RequestStream
 from trioserve.testing.fake_device import FakeDevice
 from trioserve.testing.fake_model import FakeRunner, continuation
@@ -19,20 +19,23 @@ def request(
     *,
     num_samples: int = 1,
     timeout_s: float | None = None,
-    stop: tuple[str, ...] = (),
+    stop: tuple[str, ...] | StopParams = (),
+    readout: ReadoutParams = READ_NOTHING,
+    request_id: str = "test",
+    handles: tuple[str, ...] = (),
 ) -> GenerateRequest:
-    """A request whose token ids are bytes."""
+    """A request whose token ids are bytes; a tuple of stops is one of strings."""
     prompts = prompt if isinstance(prompt, list) else [prompt]
+    stop = stop if isinstance(stop, StopParams) else StopParams(strings=stop)
     return GenerateRequest(
-        request_id="test",
+        request_id=request_id,
         generations=tuple(
-            Generation(
-                tuple(text), max_tokens, SamplingParams(temperature=0.0), StopParams(strings=stop)
-            )
+            Generation(tuple(text), max_tokens, SamplingParams(temperature=0.0), stop, readout)
             for text in prompts
         ),
         num_samples=num_samples,
         timeout_s=timeout_s,
+        handles=handles,
     )
 
 
@@ -50,6 +53,17 @@ async def read_all(stream: RequestStream) -> list[str]:
             texts[delta.index] += delta.text
             num_open -= delta.finish is not None
     return texts
+
+
+async def read_deltas(stream: RequestStream) -> list[list[Delta]]:
+    """What each choice gave its reader, piece by piece, read to its finish."""
+    deltas: list[list[Delta]] = [[] for _ in stream.choices]
+    num_open = len(deltas)
+    while num_open:
+        for delta in await stream.receive():
+            deltas[delta.index].append(delta)
+            num_open -= delta.finish is not None
+    return deltas
 
 
 @define
@@ -84,6 +98,7 @@ class Bench:
         assert batch.scheduler.num_running == 0
         assert batch.scheduler.num_waiting == 0
         assert not batch.streams
+        assert not len(batch.handles)
 
 
 class StartBench(Protocol):

@@ -6,7 +6,8 @@ import trio.testing
 
 from tests.engine.kit import Bench, StartBench, expected, read_all, request
 from trioserve.core import FinishReason
-from trioserve.engine.stream import STREAM_CAPACITY_TOKENS, RequestStream
+from trioserve.engine.choice import STREAM_CAPACITY_TOKENS
+from trioserve.engine.stream import RequestStream
 from trioserve.scheduler.sequence import SequenceState
 
 NUM_TOKENS = 2 * STREAM_CAPACITY_TOKENS + 7
@@ -193,7 +194,7 @@ async def test_a_token_published_to_a_reader_that_is_cancelled_at_once_is_not_lo
             nursery.start_soon(receive)
             await trio.testing.wait_all_tasks_blocked()
             scope.cancel()
-            stream.notify()  # as commit does, after the cancellation was requested
+            stream.notify(stream.choices[0])  # as commit does, after the cancellation was requested
         bench.finish_all()
         assert await read_all(stream) == [expected(b"abc", 5)]
 

@@ -53,6 +53,15 @@ async def test_samples_and_prompts_share_one_stream_in_prompt_order(start: Start
     ]
 
 
+async def test_what_several_choices_have_is_given_in_their_order(start: StartBench) -> None:
+    bench = await start(is_automatic=False)
+    with bench.engine.open_stream(request(b"one", 6, num_samples=16)) as stream:
+        await bench.finish_step()
+        while not all(choice.num_tokens for choice in stream.choices):
+            await bench.finish_step()
+        assert [delta.index for delta in await stream.receive()] == [*range(16)]
+
+
 async def test_a_stop_string_ends_the_choice_before_the_match(start: StartBench) -> None:
     whole = expected(b"x", 30)
     stop = whole[7:10]
@@ -97,7 +106,7 @@ async def test_a_request_whose_tokens_cannot_be_made_text_fails_alone(
         bench.engine.open_stream(request(b"good", 5)) as good,
     ):
         for name in ("feed", "flush"):
-            monkeypatch.setattr(bad.choices[0].assembler, name, fail)
+            monkeypatch.setattr(bad.choices[0].output.assembler, name, fail)
         bench.finish_all()
         with pytest.raises(RequestFailed, match="no such token"):
             await read_all(bad)

@@ -1,4 +1,4 @@
-"""A batch driven by hand, one call at a time, and what each of its requests must come to."""
+"""A batch driven by hand, one call at a time, with what must hold between any two."""
 
 from collections import deque
 from functools import cache
@@ -6,8 +6,9 @@ from functools import cache
 from attrs import define, evolve, field
 from prometheus_client import Counter
 
-from tests.model_based.reference import POISON, VOCABULARY, Outcome, one_at_a_time
-from trioserve.core import FinishReason, SamplingParams, StopParams
+from tests.model_based.client import Client
+from tests.model_based.reference import POISON, VOCABULARY
+from trioserve.core import FinishReason, ReadoutParams, SamplingParams, StopParams
 from trioserve.engine.batch import Batch
 from trioserve.engine.request import GenerateRequest, Generation
 from trioserve.engine.served import ServedModel
@@ -16,57 +17,6 @@ from trioserve.engine.stream import RequestStream
 from trioserve.scheduler.plan import StepPlan
 from trioserve.scheduler.sequence import SequenceState
 from trioserve.testing.fake_model import FakeRunner, fake_model
-
-
-@define(eq=False)
-class Client:
-    """One request, its reader, and what the reader has got."""
-
-    stream: RequestStream
-    is_reading: bool = True
-    is_aborted: bool = False
-    num_billed_at_abort: int | None = None
-    texts: list[str] = field(init=False)
-    expected: list[Outcome | None] = field(init=False)
-    """What each choice must come to; None if its row fails, and the request with it."""
-
-    def __attrs_post_init__(self) -> None:
-        request = self.stream.request
-        self.texts = [""] * len(self.stream.choices)
-        self.expected = [
-            one_at_a_time(generation.prompt_ids, index, generation.max_tokens, generation.stop)
-            for index in range(request.num_sequences)
-            for generation in [request.generation_of(index)]
-        ]
-
-    def read(self) -> None:
-        """Take everything, as `RequestStream.receive` does."""
-        for choice in self.stream.choices:
-            if choice.has_news:
-                self.texts[choice.index] += choice.take().text
-
-    def check(self) -> None:
-        """What was read is the beginning of the right answer, and all of it once it has ended."""
-        for choice, text, expected in zip(
-            self.stream.choices, self.texts, self.expected, strict=True
-        ):
-            if expected is None:
-                assert not text, f"a failed row produced {text!r}"
-                assert choice.num_tokens == 0
-                continue
-            assert choice.num_tokens <= expected.num_tokens
-            right = expected.text
-            if choice.finish is not None and choice.finish.reason is FinishReason.ABORT:
-                right = expected.text_of(choice.num_tokens)
-            elif choice.finish is not None:
-                assert choice.finish == expected.finish
-                assert choice.num_tokens == expected.num_tokens
-            assert right.startswith(text), f"{text!r} is not how {right!r} begins"
-            if choice.finish is not None and not choice.has_news:
-                assert text == right
-        if self.num_billed_at_abort is not None:
-            billed = self.stream.num_output_tokens
-            assert billed == self.num_billed_at_abort, "a token was billed after the abort"
 
 
 @cache
@@ -116,13 +66,14 @@ class Core:
         max_tokens: tuple[int, ...],
         num_samples: int,
         stop: StopParams,
+        readout: ReadoutParams,
     ) -> Client:
         """Admit a request as `Engine.open_stream` does; it must fit in the pool."""
         stream = RequestStream(
             request=GenerateRequest(
                 "test",
                 tuple(
-                    Generation(prompt, limit, SamplingParams(temperature=0.0), stop)
+                    Generation(prompt, limit, SamplingParams(temperature=0.0), stop, readout)
                     for prompt, limit in zip(prompts, max_tokens, strict=True)
                 ),
                 num_samples,

@@ -19,10 +19,11 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from tests.model_based.kit import Client, Core
+from tests.model_based.client import Client
+from tests.model_based.kit import Core
 from tests.model_based.reference import POISON
-from trioserve.core import StopParams
-from trioserve.engine import batch
+from trioserve.core import READ_NOTHING, ReadoutParams, StopParams
+from trioserve.engine import choice
 from trioserve.errors import EngineDead
 
 CAPACITY_TOKENS = 5
@@ -30,7 +31,27 @@ CAPACITY_TOKENS = 5
 
 tokens = st.sampled_from(tuple(b"abcdef"))
 prompts = st.lists(tokens, min_size=1, max_size=20).map(tuple)
-stops = st.lists(st.sampled_from(["a", "m", "zz", "eo"]), max_size=2, unique=True).map(tuple)
+strings = st.lists(st.sampled_from(["a", "m", "zz", "eo"]), max_size=2, unique=True).map(tuple)
+stops = st.one_of(
+    st.builds(
+        StopParams,
+        strings=strings,
+        token_ids=st.sampled_from([frozenset(), frozenset(b"xy")]),
+        is_eos_ignored=st.booleans(),
+        is_kept=st.booleans(),
+        min_tokens=st.sampled_from([0, 0, 3, 9]),
+    ),
+    st.builds(
+        StopParams,
+        strings=strings,
+        regexes=st.sampled_from([("[aeiou]{2}",), ("z.?[a-m]", "q")]),
+        is_kept=st.booleans(),
+    ),
+)
+# Mostly nothing: reading is slow with the fake model.
+readouts = st.sampled_from(
+    [READ_NOTHING] * 12 + [ReadoutParams(num_top=1, prompt_from=first) for first in (0, 4)]
+)
 positions = st.integers(0, 1 << 16)
 
 
@@ -40,7 +61,7 @@ class CoreMachine(RuleBasedStateMachine):
         self.depth = depth
         self.core: Core | None = None
         self.patch = pytest.MonkeyPatch()
-        self.patch.setattr(batch, "STREAM_CAPACITY_TOKENS", CAPACITY_TOKENS)
+        self.patch.setattr(choice, "STREAM_CAPACITY_TOKENS", CAPACITY_TOKENS)
 
     @initialize(
         num_pages=st.integers(3, 16),
@@ -56,9 +77,9 @@ class CoreMachine(RuleBasedStateMachine):
     @rule(
         asked=st.lists(prompts, min_size=1, max_size=3),
         num_samples=st.integers(1, 3),
-        max_tokens=st.integers(1, 20),
-        strings=stops,
-        is_eos_ignored=st.booleans(),
+        max_tokens=st.integers(0, 20),
+        stop=stops,
+        readout=readouts,
         is_poisoned=st.integers(0, 9).map(lambda number: number == 9),
         is_reading=st.booleans(),
     )
@@ -67,8 +88,8 @@ class CoreMachine(RuleBasedStateMachine):
         asked: list[tuple[int, ...]],
         num_samples: int,
         max_tokens: int,
-        strings: tuple[str, ...],
-        is_eos_ignored: bool,
+        stop: StopParams,
+        readout: ReadoutParams,
         is_poisoned: bool,
         is_reading: bool,
     ) -> None:
@@ -81,7 +102,8 @@ class CoreMachine(RuleBasedStateMachine):
             # The last token is never fed back, so it needs no slot.
             tuple(min(max_tokens, core.capacity - len(prompt) + 1) for prompt in fitting),
             num_samples,
-            StopParams(strings, is_eos_ignored=is_eos_ignored),
+            stop,
+            readout,
         )
         client.is_reading = is_reading
 

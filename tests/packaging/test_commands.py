@@ -54,6 +54,7 @@ def test_ci_runs_the_test_command_of_the_readme_and_then_the_rest(tmp_path: Path
         "python3 -m venv .venv",
         "pip install -q rust-just",
         "just test",
+        "just test-clients",
         "just static",
     ]
 

@@ -1,91 +1,12 @@
 """Staging, carried tokens and failing rows, on a decoder that the test can see through."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any
 
 import pytest
-import torch
-from attrs import define, field
 
-from trioserve.core import PageId, SamplingParams, StepNumber
+from tests.runner.kit import VOCAB, Anything, SuccessorDecoder, plan, row, run
+from trioserve.core import ReadoutParams, SamplingParams
 from trioserve.runner.runner import ModelRunner
-from trioserve.scheduler.plan import PlanRow, StepPlan
-
-if TYPE_CHECKING:
-    from torch import Tensor
-
-    from trioserve.model.decoder import DecoderInput
-    from trioserve.scheduler.sequence import Sequence
-
-VOCAB = 50
-PAGE_SIZE = 4
-GREEDY = SamplingParams(temperature=0.0)
-
-
-@define
-class Pages:
-    page_size: int = PAGE_SIZE
-    num_pages: int = 16
-
-
-@define
-class SuccessorDecoder:
-    """After token t comes t + 1; a token of `poison` gives NaN. Keeps copies of its inputs."""
-
-    pages: Pages = field(factory=Pages)
-    poison: int = -1
-    inputs: list[dict[str, list[Any]]] = field(factory=list)
-
-    def forward(self, batch: DecoderInput) -> Tensor:
-        names = ("token_ids", "positions", "slots", "row_sequence", "page_table", "sampled_rows")
-        self.inputs.append({name: getattr(batch, name).tolist() for name in names})
-        last_tokens = batch.token_ids[batch.sampled_rows]
-        logits = torch.zeros(len(last_tokens), VOCAB)
-        logits[torch.arange(len(last_tokens)), (last_tokens + 1) % VOCAB] = 1.0
-        logits[last_tokens == self.poison] = torch.nan
-        return logits
-
-
-class Anything:
-    """Stands for a sequence, of which a runner wants the identity only."""
-
-
-def row(
-    sequence: Anything,
-    start: int,
-    token_ids: tuple[int, ...] = (),
-    *,
-    pages: tuple[int, ...],
-    is_sampled: bool = True,
-    sampling: SamplingParams = GREEDY,
-) -> PlanRow:
-    """A plan row; without token ids it carries the token of the step before."""
-    return PlanRow(
-        sequence=cast("Sequence", sequence),
-        epoch=0,
-        start=start,
-        token_ids=token_ids,
-        is_carried=not token_ids,
-        page_ids=tuple(PageId(page) for page in pages),
-        is_sampled=is_sampled,
-        sampling=sampling,
-        sample_index=0,
-    )
-
-
-@pytest.fixture
-def decoder() -> SuccessorDecoder:
-    return SuccessorDecoder()
-
-
-@pytest.fixture
-def runner(decoder: SuccessorDecoder) -> ModelRunner:
-    return ModelRunner(cast("Any", decoder), max_tokens=16, max_sequences=4, max_len=32)
-
-
-def plan(number: int, *rows: PlanRow) -> StepPlan:
-    return StepPlan(StepNumber(number), rows)
 
 
 def test_a_mixed_plan_becomes_the_arrays_of_one_step(
@@ -112,7 +33,7 @@ def test_a_mixed_plan_becomes_the_arrays_of_one_step(
                 [5, 7, 0, 0, 0, 0, 0, 0],
                 [3, 0, 0, 0, 0, 0, 0, 0],
             ],
-            "sampled_rows": [0, 5],
+            "output_rows": [0, 5],
         }
     ]
     assert step.result().token_ids == (41, None, 9)
@@ -174,6 +95,62 @@ def test_non_finite_logits_fail_their_row_alone(
     # The step that was staged on top has nothing to carry for that row; the other goes on.
     assert carried.result().token_ids == (None, 32)
     assert [failure.row for failure in carried.result().failures] == [0]
+
+
+def test_a_row_whose_tokens_are_all_masked_fails_alone(runner: ModelRunner) -> None:
+    masked, other = Anything(), Anything()
+    asked: dict[str, Any] = {
+        "masked_ids": frozenset(range(VOCAB)),
+        "readout": ReadoutParams(num_top=2),
+    }
+    steps = [
+        runner.stage(
+            plan(
+                1,
+                row(masked, 0, (5,), pages=(1,), **asked),
+                row(other, 0, (6,), pages=(2,), readout=ReadoutParams(num_top=2)),
+            )
+        ),
+        runner.stage(plan(2, row(masked, 1, pages=(1,)), row(other, 1, pages=(2,)))),
+    ]
+    for step in steps:
+        step.launch()
+    first, second = (step.result() for step in steps)
+    assert first.token_ids == (None, 7)
+    assert [(failure.row, failure.message) for failure in first.failures] == [
+        (0, "every token is masked: there is none to draw")
+    ]
+    assert set(first.readouts) == {1}
+    assert second.token_ids == (None, 8)
+    assert [failure.row for failure in second.failures] == [0]
+
+
+def test_non_finite_logits_at_a_prompt_target_fail_the_row(
+    runner: ModelRunner, decoder: SuccessorDecoder
+) -> None:
+    decoder.poison = 2
+    readout = ReadoutParams(num_top=0, prompt_from=1)
+    result = run(
+        runner,
+        plan(
+            1,
+            row(
+                Anything(),
+                0,
+                (1, 2, 3),
+                pages=(1,),
+                num_prompt=3,
+                readout=readout,
+                target_start=1,
+                target_ids=(2, 3),
+            ),
+            # Its prompt has the same token, but nothing is read there.
+            row(Anything(), 0, (2, 3), pages=(2,)),
+        ),
+    )
+    assert result.token_ids == (None, 4)
+    assert [failure.row for failure in result.failures] == [0]
+    assert not result.readouts
 
 
 def test_a_plan_without_sampled_rows_gives_no_tokens(runner: ModelRunner) -> None:

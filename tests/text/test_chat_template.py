@@ -180,3 +180,61 @@ def test_the_template_file_comes_before_the_config_and_a_list_has_a_default(
     (directory / "chat_template.jinja").write_text("from the file")
     assert Tokenizer.from_directory(directory).render_chat([USER]) == "from the file"
     assert json.loads((directory / "tokenizer_config.json").read_text())["chat_template"] == named
+
+
+@pytest.mark.row("S-N-011")
+@pytest.mark.parametrize(
+    "template",
+    [
+        "{% for m in messages %}[{{ m.role }}]{{ m.content }}</s>{% endfor %}",
+        "{% for m in messages %}[{{ m.role }}]{{ m.content | trim }}</s>\n{% endfor %}",
+        "{% for m in messages %}{% for p in m.content %}{{ p.text }}{% endfor %};{% endfor %}",
+    ],
+)
+@pytest.mark.parametrize("words", ["It is", "It is ", "", "[assistant]", "Hi", "two\n\nlines\n"])
+def test_an_open_message_ends_the_text_as_it_does_in_transformers(
+    template: str, words: str
+) -> None:
+    ours = ChatTemplate(template, NAMES)
+    content: Any = words
+    if "m.content %}" in template:
+        content = [{"type": "text", "text": words}]
+    hi = [{"type": "text", "text": "Hi"}] if isinstance(content, list) else "Hi"
+    messages = [{"role": "user", "content": hi}, {"role": "assistant", "content": content}]
+    text = ours.render(messages, continues_final_message=True)
+    assert text.rstrip().endswith(words.strip())
+    closed = ours.render(messages, add_generation_prompt=False)
+    assert closed.startswith(text.rstrip())
+    assert len(closed) > len(text)
+    if words.strip():
+        (expected,), _ = render_jinja_template(
+            conversations=[messages],
+            chat_template=template,
+            continue_final_message=True,
+            **NAMES,
+        )
+        assert text == expected
+    assert messages[1]["content"] == content, "the client's message was changed"
+
+
+def test_an_open_message_without_parts_is_open_at_its_start() -> None:
+    loop = "{% for m in messages %}{{ m.role }}:{% for p in m.content %}{{ p.text }}{% endfor %};"
+    template = ChatTemplate(f"{loop}{{% endfor %}}", {})
+    messages: list[dict[str, Any]] = [USER, {"role": "assistant", "content": []}]
+    text = template.render(messages, continues_final_message=True)
+    assert text == f"user:{USER['content']};assistant:"
+
+
+@pytest.mark.row("S-N-011")
+def test_variables_are_what_the_template_reads_and_never_what_it_is_always_given() -> None:
+    template = ChatTemplate("{{ x | default('none') }}{{ bos_token }}{{ tools is none }}", NAMES)
+    assert template.render([USER]) == "none<s>True"
+    given = {"x": {"a": [1]}, "tools": [1], "bos_token": "<b>", "self": 1, "messages": []}
+    assert template.render([USER], variables=given) == "{'a': [1]}<b>True"
+
+
+def test_a_variable_may_break_its_own_request_alone() -> None:
+    template = ChatTemplate("{% for i in range(2) %}{{ i }}{% endfor %}", {})
+    with pytest.raises(ChatTemplateError):
+        template.render([USER], variables={"range": 5})
+    assert template.render([USER]) == "01"

@@ -84,7 +84,7 @@ def test_after_a_match_nothing_is_left_to_flush() -> None:
     assert finder.feed("x<e").text == "x"
     assert finder.feed("nd>tail").text == ""
     assert finder.flush() == ""
-    with pytest.raises(AssertionError, match="after a stop string"):
+    with pytest.raises(AssertionError, match="after a stop was found"):
         finder.feed("more")
 
 

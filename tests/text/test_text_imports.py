@@ -12,11 +12,12 @@ if TYPE_CHECKING:
 
 _SCRIPT = """
 import json, sys
+from trioserve.core import StopParams
 from trioserve.text.assembler import TextAssembler
 from trioserve.text.tokenizer import Tokenizer
 tokenizer = Tokenizer.from_directory(sys.argv[1])
 tokenizer.encode_chat([{"role": "user", "content": "Hi"}])
-TextAssembler(tokenizer, ("x",)).feed([1, 2, 3])
+TextAssembler(tokenizer, StopParams(("x",), regexes=("y",))).feed(1)
 print(json.dumps(sorted({name.partition(".")[0] for name in sys.modules})))
 """
 

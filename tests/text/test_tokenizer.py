@@ -199,3 +199,57 @@ def test_a_broken_file_is_named_in_one_line(
     (directory / name).write_text(content, encoding="latin-1")
     with pytest.raises(ConfigError, match=rf"^cannot read \S*{name}: [^\n]+$"):
         Tokenizer.from_directory(directory)
+
+
+@pytest.mark.row("S-C-048")
+@pytest.mark.case(32)
+def test_a_token_is_written_as_its_text_its_bytes_or_its_name(
+    smollm: Tokenizer, byte_level: Tokenizer, sentencepiece: Tokenizer
+) -> None:
+    ids = smollm.encode("the fox 🙂", add_special_tokens=False)
+    assert b"".join(map(smollm.token_bytes, ids)).decode() == "the fox 🙂"
+    assert [smollm.token_text(token_id) for token_id in ids[:2]] == ["the", " fox"]
+    end = smollm.encode("<|im_end|>", add_special_tokens=False)
+    assert [smollm.token_text(token_id) for token_id in end] == ["<|im_end|>"]
+    first, *_ = byte_level.encode("é", add_special_tokens=False)
+    assert byte_level.token_bytes(first) == b"\xc3"
+    assert byte_level.token_text(first) == r"bytes:\xc3"
+    assert byte_level.token_text(byte_level.encode("日本")[1]) == "日本"
+    assert [sentencepiece.token_text(token_id) for token_id in (1, 3 + 0xC3, 3 + 0x41)] == [
+        "<s>",
+        r"bytes:\xc3",
+        "A",
+    ]
+    assert sentencepiece.token_text(sentencepiece.encode("a")[1]) == " a"
+
+
+def test_a_token_of_a_decoder_that_looks_around_is_written_as_in_the_middle(
+    word_piece: Tokenizer, metaspace: Tokenizer
+) -> None:
+    ids = word_piece.encode("he is running [SEP] .", add_special_tokens=False)
+    texts = [word_piece.token_text(token_id) for token_id in ids]
+    assert texts == [" he", " is", " run", "ning", "[SEP]", "."]
+    assert metaspace.token_text(5) == " the"
+    assert metaspace.token_bytes(8) == "é".encode()
+    assert metaspace.token_text(1) == "</s>"
+
+
+def test_an_id_beyond_the_tokenizer_has_no_text(smollm: Tokenizer, metaspace: Tokenizer) -> None:
+    """A model's logits may be wider than its vocabulary."""
+    for tokenizer in (smollm, metaspace):
+        assert tokenizer.token_text(10**6) == ""
+        assert tokenizer.token_bytes(10**6) == b""
+
+
+def test_a_template_given_at_start_is_used_in_place_of_the_models_own(
+    make_directory: Callable[..., Path],
+) -> None:
+    directory = make_directory("byte_level", tokenizer_config={"chat_template": "own"})
+    tokenizer = Tokenizer.from_directory(
+        directory, chat_template="{% for m in messages %}{{ m.content + '<turn>' }}{% endfor %}"
+    )
+    assert tokenizer.render_chat([{"role": "user", "content": "x"}]) == "x<turn>"
+    # Its end of turn ends a choice as well.
+    assert tokenizer.eos_token_ids == set(tokenizer.encode("<turn>", add_special_tokens=False))
+    with pytest.raises(ConfigError, match=r"^the chat template is not valid"):
+        Tokenizer.from_directory(directory, chat_template="{% if %}")

@@ -2,6 +2,7 @@
 
 import re
 import time
+from collections import Counter as Counts
 from uuid import uuid4
 
 import quart
@@ -10,6 +11,7 @@ import trio
 from attrs import define, field
 from prometheus_client import Counter
 
+from trioserve.core import FinishReason
 from trioserve.engine.stream import RequestStream
 
 log = structlog.get_logger("trioserve.api")
@@ -38,7 +40,6 @@ class RequestAccount:
         self.requests.labels(self.endpoint, self.outcome).inc()
         duration_s = round(trio.current_time() - self.opened_at, 3)
         if self.stream is not None:
-            finishes = [choice.finish for choice in self.stream.choices]
             log.info(
                 "request",
                 id=self.stream.request.request_id,
@@ -46,7 +47,7 @@ class RequestAccount:
                 outcome=self.outcome,
                 prompt_tokens=self.stream.num_prompt_tokens,
                 completion_tokens=self.stream.num_output_tokens,
-                finish=",".join(finish.reason if finish else "abort" for finish in finishes),
+                finish=_finishes(self.stream),
                 duration_s=duration_s,
                 **({"error": self.error} if self.error else {}),
             )
@@ -62,14 +63,28 @@ class RequestAccount:
             )
 
 
+def request_id_for(given: str | None) -> str:
+    """The client's own id of its request if it can be one, else a new one."""
+    return given if given and _VISIBLE_ASCII.fullmatch(given) else uuid4().hex
+
+
+def _finishes(stream: RequestStream) -> str:
+    """`stop` or `stop:3,length:1`: counted, because a request may have a quarter of a million."""
+    reasons = Counts(
+        choice.finish.reason if choice.finish else FinishReason.ABORT for choice in stream.choices
+    )
+    if len(stream.choices) == 1:
+        return next(iter(reasons))
+    return ",".join(f"{reason}:{count}" for reason, count in sorted(reasons.items()))
+
+
 def open_account(requests: Counter) -> RequestAccount:
     """The account of the request being dispatched. Its endpoint is the route, never the path."""
     rule = quart.request.url_rule
-    given_id = quart.request.headers.get("X-Request-Id", "")
     account = RequestAccount(
         requests=requests,
         endpoint=rule.rule if rule is not None else "unknown",
-        request_id=given_id if _VISIBLE_ASCII.fullmatch(given_id) else uuid4().hex,
+        request_id=request_id_for(quart.request.headers.get("X-Request-Id")),
         opened_at=trio.current_time(),
     )
     quart.g.setdefault(_KEY, account)

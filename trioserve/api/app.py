@@ -1,36 +1,41 @@
-"""`create_app`: routes, the error envelope, and what happens around every request."""
+"""`create_app`: the routes, and what they stand on."""
 
 import logging
+from functools import partial
 from typing import Any, cast
 
 import orjson
 import quart
-import structlog
 from prometheus_client import Counter
 from quart import Response
-from werkzeug.exceptions import HTTPException, MethodNotAllowed
 
-from trioserve.api.accounting import RequestAccount, current_account, open_account
+from trioserve.api.abort import abort_request
+from trioserve.api.auth import Gate
 from trioserve.api.chat import chat
 from trioserve.api.completions import complete
-from trioserve.api.connection import ScopedApp, request_stack
-from trioserve.api.errors import ApiError, internal_error, quoted, to_api_error
+from trioserve.api.connection import ScopedApp
+from trioserve.api.cors import CorsPolicy
+from trioserve.api.embeddings import embed
+from trioserve.api.error_answers import BODY_TIMEOUT_S, add_error_handlers
+from trioserve.api.health_generate import health_generate
+from trioserve.api.hooks import add_hooks
 from trioserve.api.information import health, list_models, loads, model_info, retrieve_model
 from trioserve.api.metrics import CONTENT_TYPE, render_metrics
+from trioserve.api.native_generate import native_generate
+from trioserve.api.openapi.document import document_of
+from trioserve.api.openapi.page import PAGE_HEADERS, PAGE_TYPE, render_page
+from trioserve.api.server_info import get_load, server_info
+from trioserve.api.tokenization import detokenize, tokenize
 from trioserve.api.websocket import RefusedWebsocket
 from trioserve.engine.engine import Engine
-from trioserve.errors import TrioserveError
-
-log = structlog.get_logger("trioserve.api")
-
-BODY_TIMEOUT_S = 60
 
 
 def create_app(engine: Engine) -> ScopedApp:
     """The HTTP app around an engine, which the caller runs. Makes no task and opens nothing."""
     # The name is that of Quart's own logger; it would also locate static files, were there any.
     app = ScopedApp("trioserve.quart", static_folder=None)
-    app.asgi_websocket_class = cast("Any", RefusedWebsocket)
+    gate = Gate.of(engine.config)
+    app.asgi_websocket_class = cast("Any", partial(RefusedWebsocket, gate))
     app.config["MAX_CONTENT_LENGTH"] = engine.config.max_request_bytes
     app.config["BODY_TIMEOUT"] = BODY_TIMEOUT_S
     app.url_map.strict_slashes = True
@@ -43,13 +48,13 @@ def create_app(engine: Engine) -> ScopedApp:
         ["endpoint", "status"],
         registry=engine.statistics.registry,
     )
-    _add_hooks(app, requests)
-    _add_error_handlers(app)
+    add_hooks(app, requests, gate, CorsPolicy(engine.config.cors_allow_origin))
+    add_error_handlers(app)
     _add_routes(app, engine)
     return app
 
 
-def _json(payload: dict[str, Any]) -> Response:
+def _json(payload: Any) -> Response:
     return Response(orjson.dumps(payload), content_type="application/json")
 
 
@@ -61,6 +66,25 @@ def _add_routes(app: ScopedApp, engine: Engine) -> None:
     @app.post("/v1/chat/completions")
     async def post_chat_completions() -> Response:
         return await chat(engine)
+
+    @app.post("/v1/embeddings")
+    async def post_embeddings() -> Response:
+        return await embed(engine)
+
+    @app.post("/generate")
+    @app.put("/generate")
+    async def post_generate() -> Response:
+        return await native_generate(engine)
+
+    @app.post("/tokenize")
+    @app.post("/v1/tokenize")
+    async def post_tokenize() -> Response:
+        return await tokenize(engine)
+
+    @app.post("/detokenize")
+    @app.post("/v1/detokenize")
+    async def post_detokenize() -> Response:
+        return await detokenize(engine)
 
     @app.get("/v1/models")
     async def get_models() -> Response:
@@ -74,89 +98,41 @@ def _add_routes(app: ScopedApp, engine: Engine) -> None:
     async def get_health() -> Response:
         return _json(health(engine))
 
+    @app.get("/health_generate")
+    async def get_health_generate() -> Response:
+        return _json(await health_generate(engine))
+
     @app.get("/get_model_info")
     @app.get("/model_info")
     async def get_model_info() -> Response:
         return _json(model_info(engine))
 
+    @app.get("/server_info")
+    @app.get("/get_server_info")
+    async def get_server_info() -> Response:
+        return _json(server_info(engine))
+
+    @app.get("/get_load")
+    async def get_get_load() -> Response:
+        return _json(get_load(engine))
+
     @app.get("/v1/loads")
     async def get_loads() -> Response:
         return _json(loads(engine))
 
+    @app.post("/abort_request")
+    async def post_abort_request() -> Response:
+        return await abort_request(engine)
+
+    @app.get("/openapi.json")
+    async def get_openapi() -> Response:
+        return _json(document_of(engine))
+
+    @app.get("/docs")
+    async def get_docs() -> Response:
+        page = render_page(document_of(engine), quart.request.host_url)
+        return Response(page, content_type=PAGE_TYPE, headers=PAGE_HEADERS)
+
     @app.get("/metrics")
     async def get_metrics() -> Response:
         return Response(render_metrics(engine), content_type=CONTENT_TYPE)
-
-
-def _add_hooks(app: ScopedApp, requests: Counter) -> None:
-    @app.before_request
-    async def open_request_account() -> None:
-        # On the stack first, so closed last: the engine's stream has ended by then.
-        request_stack().callback(open_account(requests).close)
-
-    @app.after_request
-    async def finish(response: Response) -> Response:
-        account = current_account()
-        response.headers["X-Request-Id"] = account.request_id
-        is_stream = response.content_type.startswith("text/event-stream")
-        if response.status_code >= 400:
-            account.outcome = str(response.status_code)
-        elif not is_stream:
-            account.outcome = "ok"
-        return response
-
-
-def _answer(error: ApiError, account: RequestAccount) -> Response:
-    account.error = error.message
-    return Response(
-        error.body(),
-        status=error.status,
-        headers=dict(error.headers),
-        content_type="application/json",
-    )
-
-
-def _add_error_handlers(app: ScopedApp) -> None:
-    @app.errorhandler(TrioserveError)
-    async def answer_our_error(error: TrioserveError) -> Response:
-        account = current_account()
-        answer = to_api_error(error, account.request_id)
-        if answer.status == 500:
-            log.error("request failed", id=account.request_id, error=str(error))
-        return _answer(answer, account)
-
-    @app.errorhandler(HTTPException)
-    async def answer_http_error(error: HTTPException) -> Response:
-        account = current_account()
-        return _answer(_http_error(error, account), account)
-
-    @app.errorhandler(Exception)
-    async def answer_bug(error: Exception) -> Response:
-        account = current_account()
-        log.error("internal error", id=account.request_id, exc_info=error)
-        return _answer(internal_error(account.request_id), account)
-
-
-def _http_error(error: HTTPException, account: RequestAccount) -> ApiError:
-    """What Quart itself refuses: unknown paths and methods, bodies too large or too slow."""
-    close = {"Connection": "close"}
-    match error.code:
-        case 404:
-            method, path = quoted(quart.request.method), quoted(quart.request.path)
-            return ApiError(404, f"Not found: {method} {path}", "not_found")
-        case 405:
-            assert isinstance(error, MethodNotAllowed), f"405 from {error!r}"
-            allowed = ", ".join(sorted(error.valid_methods or ()))
-            message = f"{quoted(quart.request.method)} is not allowed here; use {allowed}"
-            return ApiError(405, message, "method_not_allowed", headers={"Allow": allowed})
-        case 408:
-            message = f"The request body did not arrive within {BODY_TIMEOUT_S} s."
-            return ApiError(408, message, "request_timeout", headers=close)
-        case 413:
-            limit = quart.current_app.config["MAX_CONTENT_LENGTH"]
-            message = f"The request body is larger than {limit} bytes."
-            return ApiError(413, message, "request_too_large", headers=close)
-        case code if code is not None and 400 <= code < 500:
-            return ApiError(400, f"Invalid request: {error.name}", "invalid_value")
-        case _:
-            return internal_error(account.request_id)

@@ -1,90 +1,104 @@
 """`POST /v1/chat/completions`."""
 
+from typing import Any
+
 from quart import Response
 
 from trioserve.api.body import read_json_object
-from trioserve.api.generation import Limit, check_model, open_generation
-from trioserve.api.prompts import check_token_ids, encode_messages, encode_prompts
-from trioserve.api.replies import Chunk, Reply
-from trioserve.api.schema import ChatRequest, TokenIds, check_rules, parse_chat
-from trioserve.core import Finish
+from trioserve.api.chat_shape import ChatShape
+from trioserve.api.errors import invalid
+from trioserve.api.generation import (
+    check_limit,
+    check_model,
+    generate_request,
+    limit_of,
+    open_generation,
+)
+from trioserve.api.logprobs import ChatLogprobs
+from trioserve.api.model_names import generating_model
+from trioserve.api.prompts import encode_messages, encode_prompts
+from trioserve.api.replies import respond
+from trioserve.api.schema.chat import ChatBody, parse_chat
+from trioserve.api.schema.declare import check_limits
+from trioserve.api.schema.generation import TokenIds
+from trioserve.api.schema.limits import limits_of
+from trioserve.api.schema.rules import check_rules
+from trioserve.core import ReadoutParams
 from trioserve.engine.engine import Engine
 from trioserve.engine.served import ServedModel
+from trioserve.text.chat_template import RESERVED_VARIABLES
 
-
-class ChatShape:
-    """See ReplyShape."""
-
-    chunk_object = "chat.completion.chunk"
-    reply_object = "chat.completion"
-    has_usage_without_options = False
-
-    def opening(self, num_choices: int) -> list[Chunk]:
-        """Each choice's role, in index order: client helpers append choices by position."""
-        return [
-            self._delta(index, {"role": "assistant", "content": ""}) for index in range(num_choices)
-        ]
-
-    def text(self, index: int, text: str) -> Chunk:
-        """See ReplyShape."""
-        return self._delta(index, {"content": text})
-
-    def finish(self, index: int, finish: Finish) -> Chunk:
-        """See ReplyShape."""
-        return {
-            **self._delta(index, {}),
-            "finish_reason": finish.reason,
-            "matched_stop": finish.matched_stop,
-        }
-
-    def whole(self, index: int, text: str, finish: Finish) -> Chunk:
-        """See ReplyShape."""
-        return {
-            "index": index,
-            "message": {"role": "assistant", "content": text, "refusal": None},
-            "logprobs": None,
-            "finish_reason": finish.reason,
-            "matched_stop": finish.matched_stop,
-        }
-
-    def _delta(self, index: int, delta: dict[str, str]) -> Chunk:
-        return {"index": index, "delta": delta, "logprobs": None, "finish_reason": None}
+NO_REASONING = "none"
 
 
 async def chat(engine: Engine) -> Response:
     """The handler. A checkpoint."""
-    body = await read_json_object()
+    data = await read_json_object()
     engine.check_serving()
-    request = parse_chat(body)
-    params, model = request.params, engine.model
-    if request.prompt is not None:
-        check_token_ids([request.prompt], model.info.vocab_size)
-    check_model(params.model, engine.config)
-    check_rules(request)
+    body = parse_chat(data)
+    model, config = generating_model(engine, body.model), engine.config
+    check_limits(body, limits_of(config, model.info.vocab_size))
+    check_model(body.model, engine)
+    check_rules(body)
+    _check_template_options(body)
+    limit = limit_of(body, _default_max_tokens(engine))
+    check_limit(body, limit, model)
     engine.check_queue()
-    prompt = await _encode_prompt(model, request)
-    stream = await open_generation(engine, params, (prompt,), _limit(engine, request), "chatcmpl")
-    return await Reply(stream, params, ChatShape()).respond()
+    prompt = await _encode(model, body)
+    readout = ReadoutParams(
+        num_top=body.top_logprobs if body.logprobs else None,
+        has_hidden_state=body.return_hidden_states,
+    )
+    request = generate_request(engine, body, [prompt], limit, readout, "chatcmpl")
+    stream = await open_generation(engine, request)
+    shape = ChatShape(
+        logprobs=ChatLogprobs(model.tokenizer, body.top_logprobs) if body.logprobs else None,
+        has_hidden_states=body.return_hidden_states,
+    )
+    return await respond(stream, body, shape, config)
 
 
-async def _encode_prompt(model: ServedModel, request: ChatRequest) -> TokenIds:
-    if request.messages is not None:
-        return await encode_messages(model, request.messages)
-    assert request.prompt is not None, "check_rules lets neither through"
-    (token_ids,) = await encode_prompts(model, [request.prompt])
+def template_variables(body: ChatBody) -> dict[str, Any]:
+    """What the template is given beside the messages; the client's own variables come last."""
+    variables: dict[str, Any] = {}
+    if body.reasoning_effort is not None:
+        variables["reasoning_effort"] = body.reasoning_effort
+    if body.reasoning_effort == NO_REASONING:
+        # Models differ in what they call it.
+        variables |= {"thinking": False, "enable_thinking": False}
+    return {**variables, **body.chat_template_kwargs}
+
+
+def _check_template_options(body: ChatBody) -> None:
+    """Raise RequestError for what no template can do."""
+    for name in body.chat_template_kwargs:
+        if name in RESERVED_VARIABLES:
+            raise invalid(f"chat_template_kwargs cannot set {name}", "chat_template_kwargs")
+    if body.continue_final_message and (
+        body.messages is None or body.messages[-1]["role"] != "assistant"
+    ):
+        raise invalid(
+            "continue_final_message requires the last message to be the assistant's",
+            "continue_final_message",
+        )
+
+
+async def _encode(model: ServedModel, body: ChatBody) -> TokenIds:
+    most_tokens = model.info.max_model_len - 1
+    if body.messages is not None:
+        return await encode_messages(
+            model,
+            body.messages,
+            most_tokens,
+            continues_final_message=body.continue_final_message,
+            variables=template_variables(body),
+        )
+    assert body.prompt is not None, "check_rules lets neither through"
+    (token_ids,) = await encode_prompts(model, [body.prompt], most_tokens)
     return token_ids
 
 
-def _limit(engine: Engine, request: ChatRequest) -> Limit:
-    params, default = request.params, engine.config.default_max_tokens
-    if params.max_tokens is not None:
-        max_tokens = params.max_tokens
-    else:
-        # A defaulted limit is clamped to what fits, so the context's length stands for all of it.
-        max_tokens = engine.model.info.max_model_len if default == "context" else int(default)
-    return Limit(
-        max_tokens,
-        is_explicit=params.max_tokens is not None,
-        param=params.max_tokens_param,
-        prompt_param="prompt" if request.messages is None else "messages",
-    )
+def _default_max_tokens(engine: Engine) -> int:
+    default = engine.config.default_max_tokens
+    # A defaulted limit is clamped to what fits, so the context's length stands for all of it.
+    return engine.model.info.max_model_len if default == "context" else int(default)

@@ -1,64 +1,117 @@
 """`POST /v1/completions`."""
 
+from attrs import frozen
 from quart import Response
 
 from trioserve.api.body import read_json_object
-from trioserve.api.generation import Limit, check_model, open_generation
-from trioserve.api.prompts import check_token_ids, encode_prompts
-from trioserve.api.replies import Chunk, Reply
-from trioserve.api.schema import check_rules, parse_completion
-from trioserve.core import Finish
+from trioserve.api.completion_shape import CompletionShape
+from trioserve.api.errors import invalid
+from trioserve.api.generation import (
+    Limit,
+    check_limit,
+    check_model,
+    generate_request,
+    limit_of,
+    open_generation,
+)
+from trioserve.api.logprobs import CompletionLogprobs
+from trioserve.api.model_names import generating_model
+from trioserve.api.prompts import encode_prompts, encode_with_offsets
+from trioserve.api.replies import respond
+from trioserve.api.schema.completions import (
+    DEFAULT_MAX_TOKENS,
+    CompletionBody,
+    parse_completion,
+)
+from trioserve.api.schema.declare import check_limits
+from trioserve.api.schema.generation import TokenIds
+from trioserve.api.schema.limits import limits_of
+from trioserve.api.schema.rules import check_rules
+from trioserve.core import ReadoutParams
 from trioserve.engine.engine import Engine
+from trioserve.engine.served import ServedModel
+from trioserve.text.fill_in_middle import FillInMiddle
+from trioserve.text.token_offsets import OffsetText
 
-DEFAULT_MAX_TOKENS = 16
 
+@frozen
+class _Prompts:
+    """The prompts as the model reads them, and as the client gets them back."""
 
-class CompletionShape:
-    """See ReplyShape."""
-
-    chunk_object = "text_completion"
-    reply_object = "text_completion"
-    has_usage_without_options = True
-
-    def opening(self, num_choices: int) -> list[Chunk]:
-        """Completions begin with their text."""
-        return []
-
-    def text(self, index: int, text: str) -> Chunk:
-        """See ReplyShape."""
-        return {"index": index, "text": text, "logprobs": None, "finish_reason": None}
-
-    def finish(self, index: int, finish: Finish) -> Chunk:
-        """See ReplyShape."""
-        return self.whole(index, "", finish)
-
-    def whole(self, index: int, text: str, finish: Finish) -> Chunk:
-        """See ReplyShape."""
-        return {
-            "index": index,
-            "text": text,
-            "logprobs": None,
-            "finish_reason": finish.reason,
-            "matched_stop": finish.matched_stop,
-        }
+    token_ids: tuple[TokenIds, ...]
+    echoed: tuple[OffsetText, ...] = ()
+    """One a prompt, if they are to be echoed."""
 
 
 async def complete(engine: Engine) -> Response:
     """The handler. A checkpoint."""
-    body = await read_json_object()
+    data = await read_json_object()
     engine.check_serving()
-    request = parse_completion(body)
-    params, model = request.params, engine.model
-    check_token_ids(request.prompts, model.info.vocab_size)
-    check_model(params.model, engine.config)
-    check_rules(request)
+    body = parse_completion(data)
+    model, config = generating_model(engine, body.model), engine.config
+    check_limits(body, limits_of(config, model.info.vocab_size))
+    check_model(body.model, engine)
+    check_rules(body)
+    fill_in_middle = _fill_in_middle(model, body)
+    limit = limit_of(body, DEFAULT_MAX_TOKENS)
+    check_limit(body, limit, model)
     engine.check_queue()
-    prompts = await encode_prompts(model, request.prompts)
-    limit = Limit(
-        max_tokens=DEFAULT_MAX_TOKENS if params.max_tokens is None else params.max_tokens,
-        is_explicit=params.max_tokens is not None,
-        param=params.max_tokens_param,
-        prompt_param="prompt",
+    prompts = await _encode(model, body, limit, fill_in_middle)
+    readout = _readout(body)
+    request = generate_request(engine, body, prompts.token_ids, limit, readout, "cmpl")
+    stream = await open_generation(engine, request)
+    shape = CompletionShape(
+        num_samples=body.n,
+        echoed=prompts.echoed,
+        # A suffix that the model has read is not written again.
+        suffix="" if fill_in_middle else body.suffix or "",
+        logprobs=(
+            None if body.logprobs is None else CompletionLogprobs(model.tokenizer, body.logprobs)
+        ),
+        has_hidden_states=body.return_hidden_states,
     )
-    stream = await open_generation(engine, params, prompts, limit, "cmpl")
-    return await Reply(stream, params, CompletionShape()).respond()
+    return await respond(stream, body, shape, config)
+
+
+def _fill_in_middle(model: ServedModel, body: CompletionBody) -> FillInMiddle | None:
+    """The template that makes one prompt of prompt and suffix, where both the server has one and
+    the client a suffix. Raises RequestError if it cannot be used."""
+    template = model.tokenizer.fill_in_middle
+    if template is None or not body.suffix:
+        return None
+    if not all(isinstance(prompt, str) for prompt in body.prompt):
+        raise invalid("suffix requires a text prompt", "suffix")
+    return template
+
+
+def _readout(body: CompletionBody) -> ReadoutParams:
+    # Candidates are ranked by their logprobs, whether or not the client sees them.
+    is_ranked = body.num_samples > body.n
+    num_top = body.logprobs if body.logprobs is not None or not is_ranked else 0
+    return ReadoutParams(
+        num_top=num_top,
+        prompt_from=0 if body.echo and body.logprobs is not None else None,
+        has_hidden_state=body.return_hidden_states,
+    )
+
+
+async def _encode(
+    model: ServedModel, body: CompletionBody, limit: Limit, template: FillInMiddle | None
+) -> _Prompts:
+    suffix = body.suffix or ""
+    texts = [
+        template.join(prompt, suffix) if template and isinstance(prompt, str) else prompt
+        for prompt in body.prompt
+    ]
+    most_tokens = limit.most_prompt_tokens(model.info.max_model_len)
+    if not body.echo:
+        return _Prompts(await encode_prompts(model, texts, most_tokens))
+    read = await encode_with_offsets(model, texts, most_tokens, body.skip_special_tokens)
+    echoed = read
+    if template is not None:
+        # The client gets back what it sent, not what the template made of it.
+        echoed = tuple(
+            placed.part(len(template.before), len(prompt))
+            for placed, prompt in zip(read, body.prompt, strict=True)
+        )
+    return _Prompts(tuple(placed.token_ids for placed in read), echoed)

@@ -1,6 +1,6 @@
-"""From token ids to an open stream: what completions and chat do alike."""
+"""From token ids to an open stream: what the endpoints that generate do alike."""
 
-import secrets
+from collections.abc import Sequence
 from math import inf
 from uuid import uuid4
 
@@ -9,14 +9,23 @@ from attrs import frozen
 
 from trioserve.api.accounting import current_account
 from trioserve.api.connection import open_request
+from trioserve.api.errors import invalid, quoted
+from trioserve.api.model_names import find_model
+from trioserve.api.params import sampling_params, stop_params
 from trioserve.api.prompts import context_exceeded
-from trioserve.api.schema import GenerationParams, TokenIds
+from trioserve.api.schema.chat import ChatBody
+from trioserve.api.schema.completions import CompletionBody
+from trioserve.api.schema.generation import TokenIds
+from trioserve.api.schema.rules import MIN_TOKENS, check_min_tokens
 from trioserve.config import ServerConfig
-from trioserve.core import ModelInfo, SamplingParams, StopParams
+from trioserve.core import ModelInfo, ReadoutParams
 from trioserve.engine.engine import Engine
 from trioserve.engine.request import GenerateRequest, Generation
+from trioserve.engine.served import ServedModel
 from trioserve.engine.stream import RequestStream
-from trioserve.errors import ModelNotFound, Unavailable
+from trioserve.errors import Unavailable
+
+Body = CompletionBody | ChatBody
 
 
 @frozen
@@ -29,11 +38,39 @@ class Limit:
     prompt_param: str
     """The field that the prompt came from."""
 
+    def most_prompt_tokens(self, max_model_len: int) -> int:
+        """The longest prompt that the context takes: one that is only read may fill it."""
+        return max_model_len if self.max_tokens == 0 else max_model_len - 1
 
-def check_model(model: str, config: ServerConfig) -> None:
-    """Raise ModelNotFound unless `model` is served here; spaces around it do not matter."""
-    if model.strip() not in (*config.served_names, config.model_path):
-        raise ModelNotFound(model)
+
+def limit_of(body: Body, default: int) -> Limit:
+    """The body's own limit, or `default`; `max_completion_tokens` wins over its older name."""
+    newer, older = body.max_completion_tokens, body.max_tokens
+    return Limit(
+        max_tokens=next(limit for limit in (newer, older, default) if limit is not None),
+        is_explicit=newer is not None or older is not None,
+        param="max_tokens" if newer is None else "max_completion_tokens",
+        prompt_param=body.prompt_param,
+    )
+
+
+def check_limit(body: Body, limit: Limit, model: ServedModel) -> None:
+    """Raise RequestError for a `min_tokens` over the limit, whatever the prompt leaves of that."""
+    eos_ids = model.tokenizer.eos_token_ids
+    check_min_tokens(body, limit.max_tokens, eos_ids, model.info.vocab_size)
+
+
+def check_model(model: str, engine: Engine) -> None:
+    """Raise RequestError unless `model` generates, ModelNotFound if it is not served here."""
+    find_model(engine, model, is_generation=True)
+
+
+def shown_model(model: str, config: ServerConfig) -> str:
+    """The name of the model in a reply: as sent, or the canonical one for a name that is not ours.
+
+    Such a name gets here only where any is allowed.
+    """
+    return model if _is_served(model, config) else config.served_names[0]
 
 
 def fit_limit(limit: Limit, num_prompt_tokens: int, info: ModelInfo, capacity_tokens: int) -> int:
@@ -42,7 +79,7 @@ def fit_limit(limit: Limit, num_prompt_tokens: int, info: ModelInfo, capacity_to
     What the cache can never hold is refused by the engine; a default only keeps clear of it.
     """
     most = info.max_model_len
-    if num_prompt_tokens >= most:
+    if num_prompt_tokens > limit.most_prompt_tokens(most):
         what = f"your prompt has {num_prompt_tokens} tokens"
         raise context_exceeded(most, what, limit.prompt_param)
     if not limit.is_explicit:
@@ -59,39 +96,44 @@ def fit_limit(limit: Limit, num_prompt_tokens: int, info: ModelInfo, capacity_to
     return limit.max_tokens
 
 
-async def open_generation(
+def generate_request(
     engine: Engine,
-    params: GenerationParams,
-    prompts: tuple[TokenIds, ...],
+    body: Body,
+    prompts: Sequence[TokenIds],
     limit: Limit,
+    readout: ReadoutParams,
     id_prefix: str,
-) -> RequestStream:
+) -> GenerateRequest:
+    """What the engine is asked for. Raises RequestError if a prompt or a limit does not fit."""
+    capacity = engine.batch.scheduler.capacity_tokens()
+    info = engine.model.info
+    sampling, stop = sampling_params(body), stop_params(body)
+    generations = []
+    for prompt in prompts:
+        max_tokens = fit_limit(limit, len(prompt), info, capacity)
+        if body.min_tokens > max_tokens:  # a default that the prompt has cut short
+            raise invalid(MIN_TOKENS, "min_tokens")
+        generations.append(
+            Generation(prompt, max_tokens, sampling, stop, readout, body.skip_special_tokens)
+        )
+    return GenerateRequest(
+        request_id=f"{id_prefix}-{uuid4().hex}" if body.rid is None else body.rid,
+        generations=tuple(generations),
+        num_samples=body.num_samples,
+        timeout_s=engine.config.request_timeout,
+        limit_param=limit.param if limit.is_explicit else limit.prompt_param,
+    )
+
+
+async def open_generation(engine: Engine, request: GenerateRequest) -> RequestStream:
     """Admit the request on the exit stack of its connection, and wait for its first step.
 
     A checkpoint. After it nothing but the engine itself can refuse the request, so the caller may
     send headers. Raises RequestError or Unavailable.
     """
-    capacity = engine.batch.scheduler.capacity_tokens()
-    info = engine.model.info
-    sampling = SamplingParams(
-        temperature=params.temperature,
-        top_p=params.top_p,
-        top_k=params.top_k,
-        min_p=params.min_p,
-        seed=secrets.randbits(63) if params.seed is None else params.seed,
-    )
-    stop = StopParams(strings=params.stop, is_eos_ignored=params.is_eos_ignored)
-    request = GenerateRequest(
-        request_id=f"{id_prefix}-{uuid4().hex}",
-        generations=tuple(
-            Generation(prompt, fit_limit(limit, len(prompt), info, capacity), sampling, stop)
-            for prompt in prompts
-        ),
-        num_samples=params.num_samples,
-        timeout_s=engine.config.request_timeout,
-        limit_param=limit.param if limit.is_explicit else limit.prompt_param,
-    )
     connection = open_request()
+    # No checkpoint from here to the enqueue, or two requests could take one name.
+    _check_names(engine, request)
     stream = connection.stack.enter_context(engine.open_stream(request))
     current_account().stream = stream
     connection.on_end = lambda: engine.abort(stream, "disconnected")
@@ -105,3 +147,13 @@ async def open_generation(
             code="queue_timeout",
         )
     return stream
+
+
+def _check_names(engine: Engine, request: GenerateRequest) -> None:
+    for name in (request.request_id, *request.handles):
+        if engine.batch.handles.find(name) is not None:
+            raise invalid(f"rid '{quoted(name)}' is already in use", "rid")
+
+
+def _is_served(model: str, config: ServerConfig) -> bool:
+    return model.strip() in (*config.served_names, config.model_path)

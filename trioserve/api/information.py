@@ -4,41 +4,40 @@ import time
 from typing import Any
 
 import trio
+from attrs import frozen
 
 from trioserve import __version__
+from trioserve.engine.batch import Batch
+from trioserve.engine.embedding_batch import EmbeddingBatch
 from trioserve.engine.engine import Engine
-from trioserve.errors import ModelNotFound
+from trioserve.engine.served import NamedModel
 
 STARTED_AT = int(time.time())
 
 
-def _card(engine: Engine, name: str) -> dict[str, Any]:
+def _card(name: str, model: NamedModel) -> dict[str, Any]:
     return {
         "id": name,
         "object": "model",
         "created": STARTED_AT,
         "owned_by": "trioserve",
-        "root": engine.config.model_path,
+        "root": model.path,
         "parent": None,
-        "max_model_len": engine.model.info.max_model_len,
+        "max_model_len": model.info.max_model_len,
     }
 
 
 def list_models(engine: Engine) -> dict[str, Any]:
-    """`GET /v1/models`."""
-    return {
-        "object": "list",
-        "data": [_card(engine, name) for name in engine.config.served_names],
-    }
+    """`GET /v1/models`: every name of every model."""
+    models = engine.directory.models
+    data = [_card(name, model) for model in models for name in model.names]
+    return {"object": "list", "data": data}
 
 
 def retrieve_model(engine: Engine, name: str) -> dict[str, Any]:
     """`GET /v1/models/{id}`. Raises ModelNotFound."""
-    if name == engine.config.model_path and name not in engine.config.served_names:
-        name = engine.config.served_names[0]
-    if name not in engine.config.served_names:
-        raise ModelNotFound(name)
-    return _card(engine, name)
+    model = engine.directory.find(name)
+    return _card(name if name in model.names else model.names[0], model)
 
 
 def health(engine: Engine) -> dict[str, Any]:
@@ -48,13 +47,14 @@ def health(engine: Engine) -> dict[str, Any]:
 
 
 def model_info(engine: Engine) -> dict[str, Any]:
-    """`GET /get_model_info`."""
-    info, config = engine.model.info, engine.config
+    """`GET /get_model_info`: of the server's own model, not of one beside it."""
+    info, config = engine.directory.primary.info, engine.config
+    batch = engine.batches[0]
     return {
         "model_path": info.path,
         "tokenizer_path": info.path,
         "served_model_name": config.served_names[0],
-        "is_generation": True,
+        "is_generation": info.is_generation,
         "preferred_sampling_params": None,
         "weight_version": "default",
         "model_type": info.model_type,
@@ -67,9 +67,9 @@ def model_info(engine: Engine) -> dict[str, Any]:
         "server_config": {
             "max_running_requests": engine.max_running,
             "max_queued_requests": config.max_queued_requests,
-            "page_size": engine.model.page_size,
-            "max_total_tokens": engine.batch.scheduler.capacity_tokens(),
-            "chunked_prefill_size": engine.model.max_step_tokens,
+            "page_size": batch.model.page_size if isinstance(batch, Batch) else None,
+            "max_total_tokens": load_of(batch).capacity_tokens,
+            "chunked_prefill_size": batch.model.max_step_tokens,
             "enable_cache_report": False,
             "enable_lora": False,
             "tool_call_parser": None,
@@ -78,22 +78,57 @@ def model_info(engine: Engine) -> dict[str, Any]:
     }
 
 
+@frozen
+class Load:
+    """What one model computes and holds at this moment."""
+
+    num_running: int
+    num_waiting: int
+    num_used_tokens: int = 0
+    capacity_tokens: int = 0
+    """An embedding model keeps no tokens."""
+
+    @property
+    def token_usage(self) -> float:
+        """The share of the capacity that is used."""
+        return self.num_used_tokens / self.capacity_tokens if self.capacity_tokens else 0.0
+
+
+def load_of(batch: Batch | EmbeddingBatch) -> Load:
+    """The load of one model."""
+    if isinstance(batch, EmbeddingBatch):
+        return Load(batch.num_running, batch.num_waiting)
+    scheduler = batch.scheduler
+    return Load(
+        scheduler.num_running,
+        scheduler.num_waiting,
+        scheduler.num_held_tokens,
+        scheduler.capacity_tokens(),
+    )
+
+
 def loads(engine: Engine) -> dict[str, Any]:
-    """`GET /v1/loads`."""
-    scheduler = engine.batch.scheduler
-    capacity = scheduler.capacity_tokens()
-    used = scheduler.num_held_tokens
+    """`GET /v1/loads`: of all models together. Raises Unavailable until they are loaded."""
+    assert engine.directory.models, "a server without a model"
+    every = [load_of(batch) for batch in engine.batches]
+    # Only the first may have a pool.
+    total = Load(
+        sum(load.num_running for load in every),
+        sum(load.num_waiting for load in every),
+        every[0].num_used_tokens,
+        every[0].capacity_tokens,
+    )
     return {
         "timestamp": time.time(),
         "version": __version__,
         "loads": [
             {
                 "dp_rank": 0,
-                "num_running_reqs": scheduler.num_running,
-                "num_waiting_reqs": scheduler.num_waiting,
-                "num_used_tokens": used,
-                "max_total_num_tokens": capacity,
-                "token_usage": used / capacity,
+                "num_running_reqs": total.num_running,
+                "num_waiting_reqs": total.num_waiting,
+                "num_used_tokens": total.num_used_tokens,
+                "max_total_num_tokens": total.capacity_tokens,
+                "token_usage": total.token_usage,
                 "cache_hit_rate": 0.0,
                 "gen_throughput": engine.statistics.throughput.per_second(trio.current_time()),
                 "max_running_requests": engine.max_running,

@@ -2,57 +2,79 @@
 
 from collections.abc import Iterator
 
+import trio
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import GaugeMetricFamily, Metric
 
-from trioserve.api.information import loads
+from trioserve.api.information import load_of
+from trioserve.engine.batch import Batch
+from trioserve.engine.embedding_batch import EmbeddingBatch
 from trioserve.engine.engine import Engine
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
-_GAUGES = {
-    "num_running_reqs": "Sequences in the batch",
-    "num_queue_reqs": "Sequences waiting",
-    "num_used_tokens": "Tokens held in pages",
-    "token_usage": "Share of the pool that is held",
-    "cache_hit_rate": "Share of prompt tokens taken from the cache",
-    "gen_throughput": "Tokens generated a second, over the last seconds",
-}
-_LOAD_NAMES = {"num_queue_reqs": "num_waiting_reqs"}
-
 
 class EngineCollector:
-    """Adds the gauges, and the model's name as a label, to what the engine counts."""
+    """Adds the gauges, and each model's name as a label, to what the engine counts.
+
+    An embedding model beside another one has figures of its own. `requests_total`, which counts
+    what comes in over HTTP, names the server's own model, whichever the request named.
+    """
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
 
     def collect(self) -> Iterator[Metric]:
         """All families. Called by prometheus_client."""
-        name = self._engine.config.served_names[0]
-        for family in (*self._engine.statistics.registry.collect(), *self._gauges()):
-            family.samples = [
-                sample._replace(labels={**sample.labels, "model_name": name})
+        families: dict[str, Metric] = {}
+        for model_name, family in self._families():
+            samples = [
+                sample._replace(labels={**sample.labels, "model_name": model_name})
                 for sample in family.samples
                 # A time of creation for every counter says nothing and doubles the text.
                 if not sample.name.endswith("_created")
             ]
-            yield family
+            if family.name in families:
+                families[family.name].samples += samples
+            else:
+                family.samples = samples
+                families[family.name] = family
+        yield from families.values()
 
-    def _gauges(self) -> Iterator[Metric]:
-        if not self._engine.ready.is_set():
-            return
-        (load,) = loads(self._engine)["loads"]
-        for name, text in _GAUGES.items():
-            yield GaugeMetricFamily(
-                f"trioserve_{name}", text, value=load[_LOAD_NAMES.get(name, name)]
-            )
-        census = self._engine.batch.pool.statistics()
-        pages = GaugeMetricFamily("trioserve_pages", "KV pages by state", labels=["state"])
-        for state in ("free", "leased", "cached", "quarantined"):
-            pages.add_metric([state], getattr(census, state))
-        yield pages
-        yield GaugeMetricFamily("trioserve_pages_total", "KV pages", value=census.total)
+    def _families(self) -> Iterator[tuple[str, Metric]]:
+        """Every family of every model, with the model's name."""
+        engine, config = self._engine, self._engine.config
+        statistics = [(config.served_names[0], engine.statistics)]
+        if engine.embedding_statistics is not engine.statistics:
+            statistics.append((config.embedding_names[0], engine.embedding_statistics))
+        for name, figures in statistics:
+            for family in figures.registry.collect():
+                yield name, family
+        if engine.ready.is_set():
+            for model, batch in zip(engine.directory.models, engine.batches, strict=True):
+                for family in _gauges(batch):
+                    yield model.names[0], family
+
+
+def _gauges(batch: Batch | EmbeddingBatch) -> Iterator[Metric]:
+    load, rate = load_of(batch), batch.statistics.throughput.per_second(trio.current_time())
+    for name, text, value in (
+        ("num_running_reqs", "Sequences in the batch", load.num_running),
+        ("num_queue_reqs", "Sequences waiting", load.num_waiting),
+        ("num_used_tokens", "Tokens held in pages", load.num_used_tokens),
+        ("token_usage", "Share of the pool that is held", load.token_usage),
+        ("cache_hit_rate", "Share of prompt tokens taken from the cache", 0.0),
+        ("gen_throughput", "Tokens generated a second, over the last seconds", rate),
+    ):
+        yield GaugeMetricFamily(f"trioserve_{name}", text, value=value)
+    if isinstance(batch, EmbeddingBatch):
+        return
+    census = batch.pool.statistics()
+    pages = GaugeMetricFamily("trioserve_pages", "KV pages by state", labels=["state"])
+    for state in ("free", "leased", "cached", "quarantined"):
+        pages.add_metric([state], getattr(census, state))
+    yield pages
+    yield GaugeMetricFamily("trioserve_pages_total", "KV pages", value=census.total)
 
 
 def render_metrics(engine: Engine) -> bytes:

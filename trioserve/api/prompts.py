@@ -3,63 +3,98 @@
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
+import orjson
 import trio
 
 from trioserve.api.errors import invalid
-from trioserve.api.schema import Prompt, TokenIds
+from trioserve.api.schema.generation import Prompt, TokenIds
 from trioserve.engine.served import ServedModel
 from trioserve.errors import RequestError
+from trioserve.text.chat_template import NO_VARIABLES
+from trioserve.text.token_offsets import OffsetText
 
 LONG_TEXT_BYTES = 16 * 1024
 """Longer texts are rendered and tokenized off the event loop, where they would hold up streams."""
+_BYTES_A_TOKEN = 4
+"""A usual token; what a token id to decode counts for."""
 
 T = TypeVar("T")
 
 _tokenizing = trio.CapacityLimiter(2)
 
 
-def check_token_ids(prompts: Iterable[Prompt], vocab_size: int) -> None:
-    """Raise RequestError for an id that the model does not have."""
-    for prompt in prompts:
-        if isinstance(prompt, str) or (min(prompt) >= 0 and max(prompt) < vocab_size):
-            continue
-        wrong = next(token_id for token_id in prompt if not 0 <= token_id < vocab_size)
-        raise invalid(f"prompt contains token id {wrong} outside [0, {vocab_size - 1}]", "prompt")
-
-
-async def encode_prompts(model: ServedModel, prompts: Sequence[Prompt]) -> tuple[TokenIds, ...]:
+async def encode_prompts(
+    model: ServedModel, prompts: Sequence[Prompt], most_tokens: int
+) -> tuple[TokenIds, ...]:
     """The ids of each prompt; token ids as they are. A checkpoint if the texts are long.
 
-    Raises RequestError.
+    Raises RequestError. Most texts of more than `most_tokens` tokens are refused by their length
+    alone; the caller has to look at the ids.
     """
     texts = [prompt for prompt in prompts if isinstance(prompt, str)]
 
     def work() -> tuple[TokenIds, ...]:
         for text in texts:
-            _check_length(model, text, "prompt")
+            _check_text(model, text, most_tokens, "prompt")
         return tuple(
-            _encode(model, prompt, "prompt", add_special_tokens=True)
+            _require_tokens(tuple(model.tokenizer.encode(prompt)), "prompt")
             if isinstance(prompt, str)
             else prompt
             for prompt in prompts
         )
 
-    return await _run(work, texts)
+    return await _run(work, sum(map(_num_bytes, texts)))
 
 
-async def encode_messages(model: ServedModel, messages: Sequence[Mapping[str, Any]]) -> TokenIds:
+async def encode_with_offsets(
+    model: ServedModel, prompts: Sequence[Prompt], most_tokens: int, skip_special_tokens: bool
+) -> tuple[OffsetText, ...]:
+    """The same for prompts to be echoed: a text as it is, ids as the text that they stand for."""
+
+    def work() -> tuple[OffsetText, ...]:
+        for prompt in prompts:
+            if isinstance(prompt, str):
+                _check_text(model, prompt, most_tokens, "prompt")
+            elif len(prompt) > most_tokens:
+                what = f"your prompt has {len(prompt)} tokens"
+                raise context_exceeded(model.info.max_model_len, what, "prompt")
+        placed = tuple(
+            model.tokenizer.encode_with_offsets(prompt)
+            if isinstance(prompt, str)
+            else model.tokenizer.decode_with_offsets(prompt, skip_special_tokens)
+            for prompt in prompts
+        )
+        for each in placed:
+            _require_tokens(each.token_ids, "prompt")
+        return placed
+
+    return await _run(work, sum(map(_num_bytes, prompts)))
+
+
+async def encode_messages(
+    model: ServedModel,
+    messages: Sequence[Mapping[str, Any]],
+    most_tokens: int,
+    *,
+    continues_final_message: bool = False,
+    variables: Mapping[str, Any] = NO_VARIABLES,
+) -> TokenIds:
     """The ids of a conversation. A checkpoint if it is long.
 
     Raises RequestError, ChatTemplateError or ChatTemplateMissing.
     """
 
     def work() -> TokenIds:
-        text = model.tokenizer.render_chat(messages)
-        _check_length(model, text, "messages")
+        text = model.tokenizer.render_chat(
+            messages, continues_final_message=continues_final_message, variables=variables
+        )
+        _check_text(model, text, most_tokens, "messages")
         # The template writes every special token itself, BOS included.
-        return _encode(model, text, "messages", add_special_tokens=False)
+        token_ids = model.tokenizer.encode(text, add_special_tokens=False)
+        return _require_tokens(tuple(token_ids), "messages")
 
-    return await _run(work, _texts(messages))
+    num_bytes = sum(map(_num_bytes, _texts(messages)))
+    return await _run(work, num_bytes + (len(orjson.dumps(variables)) if variables else 0))
 
 
 def context_exceeded(max_model_len: int, what: str, param: str) -> RequestError:
@@ -71,26 +106,30 @@ def context_exceeded(max_model_len: int, what: str, param: str) -> RequestError:
     )
 
 
-def _check_length(model: ServedModel, text: str, param: str) -> None:
-    least, most = model.tokenizer.least_tokens(text), model.info.max_model_len
-    if least >= most:
-        raise context_exceeded(most, f"your prompt has at least {least} tokens", param)
+def _check_text(model: ServedModel, text: str, most_tokens: int, param: str) -> None:
+    least = model.tokenizer.least_tokens(text)
+    if least > most_tokens:
+        what = f"your prompt has at least {least} tokens"
+        raise context_exceeded(model.info.max_model_len, what, param)
 
 
-def _encode(model: ServedModel, text: str, param: str, *, add_special_tokens: bool) -> TokenIds:
-    token_ids = tuple(model.tokenizer.encode(text, add_special_tokens=add_special_tokens))
+def _require_tokens(token_ids: TokenIds, param: str) -> TokenIds:
     if not token_ids:
         # Not every text has tokens: some vocabularies lack control characters.
         raise invalid("Prompt cannot be empty", param)
     return token_ids
 
 
-async def _run(work: Callable[[], T], texts: Iterable[str]) -> T:
-    if sum(len(text.encode()) for text in texts) <= LONG_TEXT_BYTES:
+async def _run(work: Callable[[], T], num_bytes: int) -> T:
+    if num_bytes <= LONG_TEXT_BYTES:
         return work()
     # Abandoned when the client leaves: it touches nothing but the text, and it holds its place in
     # the limiter until it is done.
     return await trio.to_thread.run_sync(work, limiter=_tokenizing, abandon_on_cancel=True)
+
+
+def _num_bytes(prompt: Prompt) -> int:
+    return len(prompt.encode()) if isinstance(prompt, str) else len(prompt) * _BYTES_A_TOKEN
 
 
 def _texts(messages: Iterable[Mapping[str, Any]]) -> Iterable[str]:

@@ -9,6 +9,8 @@ from quart import Response
 from trioserve.api.errors import ApiError
 
 DONE = b"data: [DONE]\n\n"
+PING = b": ping\n\n"
+"""A comment, for proxies that close what is silent; clients skip it."""
 
 _HEADERS = {
     "Content-Type": "text/event-stream; charset=utf-8",

@@ -9,18 +9,19 @@ from math import inf
 
 from attrs import define, field, frozen
 
-from trioserve.core import Finish, FinishReason, SequenceId, StepNumber
-from trioserve.device.base import StepResult
-from trioserve.engine.choice import Choice
+from trioserve.core import Finish, FinishReason, SequenceId, StepNumber, TokenLogprobs
+from trioserve.device.base import RowReadout, StepResult
+from trioserve.engine.choice import Choice, Prompt
+from trioserve.engine.handles import Handles
 from trioserve.engine.served import ServedModel
 from trioserve.engine.statistics import EngineStatistics
-from trioserve.engine.stream import STREAM_CAPACITY_TOKENS, RequestStream
+from trioserve.engine.stream import RequestStream
 from trioserve.errors import RequestFailed, TrioserveError
 from trioserve.kv.pool import PagePool
-from trioserve.scheduler.plan import StepPlan
+from trioserve.scheduler.plan import PlanRow, StepPlan
 from trioserve.scheduler.scheduler import Scheduler, SchedulerLimits
 from trioserve.scheduler.sequence import Sequence
-from trioserve.text.assembler import TextAssembler
+from trioserve.text.regex_stops import SearchBudget
 
 
 @frozen
@@ -45,6 +46,8 @@ class Batch:
     streams: set[RequestStream] = field(init=False, factory=set)
     last_launched: StepNumber = field(init=False, default=StepNumber(0))
     last_retired: StepNumber = field(init=False, default=StepNumber(0))
+    handles: Handles = field(init=False, factory=Handles)
+    """Open streams by the names that clients know them by."""
     _live: dict[Sequence, tuple[RequestStream, Choice]] = field(init=False, factory=dict)
     _num_generated: int = field(init=False, default=0)
     _next_sequence: int = field(init=False, default=1)
@@ -68,11 +71,9 @@ class Batch:
 
     def add(self, stream: RequestStream) -> None:
         """Enqueue every choice of the request, whole."""
-        request = stream.request
-        stream.choices = tuple(
-            self._new_choice(stream, index) for index in range(request.num_sequences)
-        )
+        stream.choices = self._new_choices(stream)
         self.streams.add(stream)
+        self.handles.add(stream)
         self.statistics.prompt_tokens.inc(stream.num_prompt_tokens)
         for choice in stream.choices:
             self._live[choice.sequence] = (stream, choice)
@@ -84,18 +85,13 @@ class Batch:
         From here no further step includes it, no token is appended or billed; its pages are free
         when the steps in flight that name them have retired.
         """
-        # The newest first: taking a quarter of a million off the front of the queue, one by one,
-        # holds everybody up for seconds.
-        unfinished = [choice for choice in reversed(stream.choices) if choice.finish is None]
-        if not unfinished:
-            return
-        self.statistics.aborted.labels(reason).inc()
-        fences = [choice.sequence.last_step for choice in unfinished if choice.sequence.lease]
-        for choice in unfinished:
-            self._end(choice, Finish(FinishReason.ABORT))
-        self._time_freeing(max((fence for fence in fences if fence is not None), default=None))
-        stream.mark_started()
-        stream.notify()
+        self._abort(stream, stream.choices, reason)
+
+    def abort_generation(self, stream: RequestStream, generation_index: int, reason: str) -> None:
+        """The same for the samples of one of the request's prompts; the others go on."""
+        num_samples = stream.request.num_samples
+        first = generation_index * num_samples
+        self._abort(stream, stream.choices[first : first + num_samples], reason)
 
     def abort_expired(self) -> float:
         """Abort requests past their deadline, and return the next deadline that comes up.
@@ -119,6 +115,7 @@ class Batch:
         stream.is_closed = True
         self.abort(stream, "cancelled")
         self.streams.discard(stream)
+        self.handles.remove(stream)
         self.statistics.e2e_s.observe(self.clock() - stream.opened_at)
 
     def fail(self, stream: RequestStream, error: TrioserveError, reason: str) -> None:
@@ -159,8 +156,8 @@ class Batch:
             stream, choice = self._live[row.sequence]
             if index in failures:
                 self.fail(stream, RequestFailed(failures[index]), "failed")
-            elif token_id is not None:
-                self._commit_token(stream, choice, token_id)
+            else:
+                self._commit_row(stream, choice, row, token_id, result.readouts.get(index))
         self.statistics.throughput.add(self._num_generated - generated_before, self.clock())
 
     def retire(self, plan: StepPlan) -> None:
@@ -178,7 +175,29 @@ class Batch:
         self.pool.check()
         self.scheduler.check()
 
-    def _commit_token(self, stream: RequestStream, choice: Choice, token_id: int) -> None:
+    def _commit_row(
+        self,
+        stream: RequestStream,
+        choice: Choice,
+        row: PlanRow,
+        token_id: int | None,
+        readout: RowReadout | None,
+    ) -> None:
+        if readout is not None:
+            choice.output.add_readout(row.target_start, readout)
+        if token_id is not None:
+            self._commit_token(stream, choice, token_id, readout.sampled if readout else None)
+        elif choice.sequence.max_tokens == 0 and row.end == len(choice.sequence.prompt_ids):
+            self._end(choice, Finish(FinishReason.LENGTH))
+            stream.notify(choice)
+
+    def _commit_token(
+        self,
+        stream: RequestStream,
+        choice: Choice,
+        token_id: int,
+        logprobs: TokenLogprobs | None,
+    ) -> None:
         now = self.clock()
         if choice.num_tokens == 0:
             self.statistics.time_to_first_token_s.observe(now - stream.opened_at)
@@ -188,13 +207,30 @@ class Batch:
         self.statistics.generation_tokens.inc()
         self._num_generated += 1
         try:
-            finish = choice.commit(token_id)
-        except RequestFailed as error:
+            finish = choice.commit(token_id, logprobs)
+        except TrioserveError as error:
             self.fail(stream, error, "failed")
             return
         if finish is not None:
             self._end(choice, finish)
-        stream.notify()
+        stream.notify(choice)
+
+    def _abort(self, stream: RequestStream, choices: tuple[Choice, ...], reason: str) -> None:
+        # The newest first: taking a quarter of a million off the front of the queue, one by one,
+        # holds everybody up for seconds.
+        unfinished = [choice for choice in reversed(choices) if choice.finish is None]
+        if not unfinished:
+            return
+        if not stream.is_cut_short:
+            stream.is_cut_short = True
+            self.statistics.aborted.labels(reason).inc()
+        fences = [choice.sequence.last_step for choice in unfinished if choice.sequence.lease]
+        for choice in unfinished:
+            self._end(choice, Finish(FinishReason.ABORT))
+            stream.notify(choice)
+        self._time_freeing(max((fence for fence in fences if fence is not None), default=None))
+        if stream.is_finished:
+            stream.mark_started()
 
     def _end(self, choice: Choice, finish: Finish) -> None:
         """The one way out for a sequence: it leaves the batch and its lease ends."""
@@ -209,31 +245,14 @@ class Batch:
             self.statistics.cancel_to_free_s.observe(0.0)
             self.statistics.cancel_to_free_steps.observe(0)
 
-    def _new_choice(self, stream: RequestStream, index: int) -> Choice:
-        generation = stream.request.generation_of(index)
-        stop = generation.stop
-        eos_ids = self.model.tokenizer.eos_token_ids
-
-        def credit() -> int:
-            return STREAM_CAPACITY_TOKENS - choice.num_untaken
-
-        sequence = Sequence(
-            id=SequenceId(self._next_sequence),
-            prompt_ids=generation.prompt_ids,
-            max_tokens=generation.max_tokens,
-            sampling=generation.sampling,
-            sample_index=index,
-            credit=credit,
-            readout=generation.readout,
-            min_tokens=stop.min_tokens,
-            end_ids=stop.token_ids if stop.is_eos_ignored else stop.token_ids | eos_ids,
-        )
-        self._next_sequence += 1
-        choice = Choice(
-            index=index,
-            sequence=sequence,
-            stop=stop,
-            eos_ids=eos_ids,
-            assembler=TextAssembler(self.model.tokenizer, stop.strings),
-        )
-        return choice
+    def _new_choices(self, stream: RequestStream) -> tuple[Choice, ...]:
+        """Samples of a prompt stand together, in the order of the prompts."""
+        budget = SearchBudget()
+        choices: list[Choice] = []
+        for generation in stream.request.generations:
+            prompt = Prompt.of(generation, self.model.tokenizer, budget)
+            for _ in range(stream.request.num_samples):
+                sequence_id = SequenceId(self._next_sequence)
+                self._next_sequence += 1
+                choices.append(Choice.of(len(choices), prompt, sequence_id))
+        return tuple(choices)

@@ -8,18 +8,23 @@ overlaps never idles between two steps:
 
 Step 2 is planned before step 1's tokens are known; the device hands them over. If step 1 ends a
 sequence, its row in step 2 was in vain and is dropped by the epoch check in commit.
+
+A device may have several batches, one for each model. Those that have work take turns, so that
+neither waits for more than one step of each other.
 """
 
 from collections import deque
+from collections.abc import Sequence
+from math import inf
+from typing import Any, Protocol, TypeVar
 
 import structlog
 import trio
 from attrs import define, field, frozen
 
-from trioserve.device.base import Device, StepResult, Ticket
-from trioserve.engine.batch import Batch
+from trioserve.core import StepNumber
+from trioserve.device.base import Device, Step, StepResult, Ticket
 from trioserve.errors import EngineDead
-from trioserve.scheduler.plan import StepPlan
 
 log = structlog.get_logger("trioserve")
 
@@ -27,9 +32,67 @@ STEP_WATCHDOG_S = 300.0
 """A step that takes longer has hung. The longest real step is a prefill chunk of a few seconds."""
 
 
+class Plan(Protocol):
+    """One step of a batch."""
+
+    @property
+    def number(self) -> StepNumber:
+        """Each batch counts its own."""
+
+
+P = TypeVar("P", bound=Plan)
+P_contra = TypeVar("P_contra", bound=Plan, contravariant=True)
+
+
+class PlanRunner(Protocol[P_contra]):
+    """What makes device work of plans."""
+
+    def stage(self, plan: P_contra, /) -> Step:
+        """Prepare the plan's inputs. Quick, and not a checkpoint."""
+
+
+class PlannedModel(Protocol[P_contra]):
+    """The model of a batch."""
+
+    @property
+    def runner(self) -> PlanRunner[P_contra]:
+        """Stages what the batch plans."""
+
+
+class DrivenBatch(Protocol[P]):
+    """The serving state of one model, as the driver sees it: `Batch` and `EmbeddingBatch`.
+
+    No method is a checkpoint.
+    """
+
+    @property
+    def model(self) -> PlannedModel[P]:
+        """The model whose steps these are."""
+
+    @property
+    def is_idle(self) -> bool:
+        """Nothing running, waiting or in flight."""
+
+    def plan(self) -> P | None:
+        """The next step, or None if there is nothing to compute now. Must be launched."""
+
+    def commit(self, plan: P, result: StepResult, /) -> None:
+        """Take in what the step computed. Comes before `retire`."""
+
+    def retire(self, plan: P, /) -> None:
+        """The device is done with the step."""
+
+    def abort_expired(self) -> float:
+        """Abort requests past their deadline, and return the next deadline that comes up."""
+
+    def check(self) -> None:
+        """Assert that the books agree."""
+
+
 @frozen
 class _InFlight:
-    plan: StepPlan
+    batch: DrivenBatch[Any]
+    plan: Plan
     ticket: Ticket
 
 
@@ -37,7 +100,7 @@ class _InFlight:
 class Driver:
     """Owned by the engine's nursery; `wake` is called by whoever gives it work or credit."""
 
-    batch: Batch
+    batches: Sequence[DrivenBatch[Any]]
     device: Device
     check_after_steps: bool = False
     """Assert the whole census after every step: for tests."""
@@ -45,6 +108,11 @@ class Driver:
     """Trio time since which the oldest step in flight is waited for; None between steps."""
     _work: trio.Event = field(init=False, factory=trio.Event)
     _in_flight: deque[_InFlight] = field(init=False, factory=deque)
+    _turns: deque[DrivenBatch[Any]] = field(init=False)
+    """The batches, the one that was stepped last at the end."""
+
+    def __attrs_post_init__(self) -> None:
+        self._turns = deque(self.batches)
 
     def wake(self) -> None:
         """There may be something to plan. Not a checkpoint."""
@@ -57,7 +125,7 @@ class Driver:
                 # Cancellation is taken here, between two steps, and not in the middle of one.
                 await trio.lowlevel.checkpoint()
                 self._work = trio.Event()
-                next_deadline = self.batch.abort_expired()
+                next_deadline = min((batch.abort_expired() for batch in self.batches), default=inf)
                 self._launch_steps()
                 if self._in_flight:
                     await self._finish_oldest()
@@ -65,8 +133,9 @@ class Driver:
                     # Nothing is in flight, so every page that will come free is free, and only a
                     # new request, a taken token or an abort can make a plan possible. A deadline
                     # makes an abort.
-                    if self.batch.is_idle:
-                        self.batch.check()
+                    for batch in self.batches:
+                        if batch.is_idle:
+                            batch.check()
                     with trio.move_on_at(next_deadline):
                         await self._work.wait()
         finally:
@@ -77,30 +146,39 @@ class Driver:
 
     def _launch_steps(self) -> None:
         while len(self._in_flight) < self.device.max_in_flight:
-            plan = self.batch.plan()
-            if plan is None:
+            if not any(self._launch(batch) for batch in tuple(self._turns)):
                 return
-            step = self.batch.model.runner.stage(plan)
-            self._in_flight.append(_InFlight(plan, self.device.submit(step)))
+
+    def _launch(self, batch: DrivenBatch[P]) -> bool:
+        """Launch the batch's next step, if it has one."""
+        plan = batch.plan()
+        if plan is None:
+            return False
+        ticket = self.device.submit(batch.model.runner.stage(plan))
+        self._in_flight.append(_InFlight(batch, plan, ticket))
+        self._turns.remove(batch)
+        self._turns.append(batch)
+        return True
 
     async def _finish_oldest(self) -> None:
         oldest = self._in_flight.popleft()
         result = await self._wait_shielded(oldest.ticket)
-        self.batch.commit(oldest.plan, result)
+        oldest.batch.commit(oldest.plan, result)
         # Commit before retire: see Batch.commit.
-        self.batch.retire(oldest.plan)
+        oldest.batch.retire(oldest.plan)
         if self.check_after_steps:
-            self.batch.check()
+            for batch in self.batches:
+                batch.check()
 
     async def _discard_oldest(self) -> None:
-        """The driver is leaving: nobody wants the tokens, but until then the pages are in use."""
+        """The driver is leaving: nobody wants the results, but until then pages are in use."""
         oldest = self._in_flight.popleft()
         try:
             await self._wait_shielded(oldest.ticket)
         except Exception:
             # What ends the driver is being raised already and must not be replaced.
             log.exception("a step failed while the driver was leaving", step=oldest.plan.number)
-        self.batch.retire(oldest.plan)
+        oldest.batch.retire(oldest.plan)
 
     async def _wait_shielded(self, ticket: Ticket) -> StepResult:
         # The only shield in the engine. Bounded by the watchdog; one step long in practice.

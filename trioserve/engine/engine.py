@@ -1,8 +1,7 @@
-"""`Engine`: loads the model, admits requests, drains, and notices when the driver is dead."""
+"""`Engine`: loads the models, admits requests, drains, and notices when the driver is dead."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from enum import StrEnum
 from math import inf
 
 import structlog
@@ -12,11 +11,14 @@ from trioserve.config import ServerConfig
 from trioserve.device.base import Device
 from trioserve.engine.batch import Batch
 from trioserve.engine.driver import Driver
+from trioserve.engine.embedding import EmbeddingRequest, OpenEmbedding
+from trioserve.engine.embedding_batch import EmbeddingBatch
 from trioserve.engine.request import GenerateRequest
-from trioserve.engine.served import ServedModel
+from trioserve.engine.served import ModelDirectory, NamedModel, ServedEmbedder, ServedModel
+from trioserve.engine.state import EngineState, refusal
 from trioserve.engine.statistics import EngineStatistics
 from trioserve.engine.stream import RequestStream
-from trioserve.errors import EngineDead, RequestError, Unavailable
+from trioserve.errors import ConfigError, EngineDead, RequestError, Unavailable
 
 log = structlog.get_logger("trioserve")
 
@@ -27,47 +29,41 @@ DEATH_NOTICE_S = 1.0
 """How long a dead engine still answers 503 before its error ends the process."""
 
 
-class EngineState(StrEnum):
-    """What the engine can do now."""
-
-    LOADING = "loading"
-    READY = "ready"
-    DRAINING = "draining"
-    DEAD = "dead"
-
-
-_REFUSALS = {
-    EngineState.LOADING: ("The model is loading.", "model_loading", 5),
-    EngineState.DRAINING: ("The server is shutting down.", "shutting_down", 1),
-    EngineState.DEAD: ("The engine has failed; the server is exiting.", "engine_dead", 1),
-}
-
-
 class Engine:
-    """One model on one device. `run` lives in a nursery that encloses every request's.
+    """One model on one device, and perhaps an embedding model beside it.
 
-    `open_stream` is the only way in for a request and its scope the only way out.
+    `run` lives in a nursery that encloses every request's. `open_stream` and `open_embedding` are
+    the only ways in for a request and their scopes the only ways out.
     """
 
     def __init__(
         self,
         config: ServerConfig,
-        load: Callable[[ServerConfig], ServedModel],
+        load: Callable[[ServerConfig], ServedModel | ServedEmbedder],
         device: Device,
         *,
+        load_beside: Callable[[ServerConfig], ServedEmbedder] | None = None,
         check_after_steps: bool = False,
     ) -> None:
+        """`load` yields the model of `--model-path`, `load_beside` that beside it, if any."""
         self.config = config
         self.statistics = EngineStatistics()
+        self.embedding_statistics = (
+            EngineStatistics() if load_beside is not None else self.statistics
+        )
+        """Of the embedding model: apart if it is beside another one, whose figures differ."""
         self.max_running = config.max_running_requests or DEFAULT_MAX_RUNNING
         self.ready = trio.Event()
         self._state = EngineState.LOADING
         self._load = load
+        self._load_beside = load_beside
         self._device = device
         self._batch: Batch | None = None
+        self._embedding_batch: EmbeddingBatch | None = None
         self._driver: Driver | None = None
+        self._directory: ModelDirectory | None = None
         self._check_after_steps = check_after_steps
-        self._closed_stream = trio.Event()
+        self._closed_request = trio.Event()
 
     @property
     def state(self) -> EngineState:
@@ -75,20 +71,43 @@ class Engine:
         return self._state
 
     @property
+    def directory(self) -> ModelDirectory:
+        """The models by name. Raises Unavailable until they are loaded."""
+        if self._directory is None:
+            raise refusal(EngineState.LOADING)
+        return self._directory
+
+    @property
     def model(self) -> ServedModel:
-        """The model served. Raises Unavailable until it is loaded."""
-        return self._loaded().model
+        """The model that generates. See `batch`."""
+        return self.batch.model
 
     @property
     def batch(self) -> Batch:
-        """The serving state, for reading. Raises Unavailable until the model is loaded."""
-        return self._loaded()
+        """The serving state of the model that generates, for reading.
+
+        Raises Unavailable until it is loaded; only to be asked where `directory` has such a model.
+        """
+        self._check_loaded()
+        assert self._batch is not None, "no model that generates is served"
+        return self._batch
+
+    @property
+    def embedding_batch(self) -> EmbeddingBatch:
+        """The serving state of the embedding model, like `batch`."""
+        self._check_loaded()
+        assert self._embedding_batch is not None, "no embedding model is served"
+        return self._embedding_batch
+
+    @property
+    def batches(self) -> tuple[Batch | EmbeddingBatch, ...]:
+        """The serving state of every model, the server's own first; empty until loaded."""
+        return tuple(batch for batch in (self._batch, self._embedding_batch) if batch is not None)
 
     def check_serving(self) -> None:
         """Raise Unavailable unless new work is taken now."""
         if self._state is not EngineState.READY:
-            message, code, retry_after_s = _REFUSALS[self._state]
-            raise Unavailable(message, code=code, retry_after_s=retry_after_s)
+            raise refusal(self._state)
 
     def check_healthy(self) -> None:
         """Raise Unavailable unless the engine serves and its loop makes progress or is idle."""
@@ -102,13 +121,12 @@ class Engine:
     def check_queue(self) -> None:
         """Raise Unavailable if the queue is full. Cheap: called before a prompt is tokenized."""
         self.check_serving()
-        limit = self.config.max_queued_requests
-        if limit is None:
-            return
-        num_over = self.batch.scheduler.num_over_slots
-        if num_over is not None and num_over >= limit:
-            self.statistics.rejected.inc()
-            raise Unavailable("The request queue is full.", code="overloaded")
+        self._check_queue(self.batch.scheduler.num_over_slots, self.statistics)
+
+    def check_embedding_queue(self) -> None:
+        """The same for the embedding model, which has a queue of its own."""
+        self.check_serving()
+        self._check_queue(self.embedding_batch.num_over_slots, self.embedding_statistics)
 
     @contextmanager
     def open_stream(self, request: GenerateRequest) -> Iterator[RequestStream]:
@@ -137,24 +155,50 @@ class Engine:
             batch.close(stream)
             # An abort makes room: what waited for pages or for a slot can be planned.
             self._wake()
-            self._closed_stream.set()
+            self._closed_request.set()
 
-    def abort(self, stream: RequestStream, reason: str) -> None:
-        """End the request's open choices with `abort`; its reader gets them. Not a checkpoint."""
-        self.batch.abort(stream, reason)
+    @contextmanager
+    def open_embedding(self, request: EmbeddingRequest) -> Iterator[OpenEmbedding]:
+        """The same for texts to embed."""
+        self.check_embedding_queue()
+        batch = self.embedding_batch
+        now = trio.current_time()
+        opened = OpenEmbedding(
+            request=request,
+            deadline=inf if request.timeout_s is None else now + request.timeout_s,
+            on_deadline=lambda late: self.abort(late, "timeout"),
+            opened_at=now,
+        )
+        batch.add(opened)
+        self._wake()
+        try:
+            yield opened
+        finally:
+            batch.close(opened)
+            self._wake()
+            self._closed_request.set()
+
+    def abort(self, request: RequestStream | OpenEmbedding, reason: str) -> None:
+        """End what is left of the request; its reader is told. Not a checkpoint.
+
+        Open choices end with `abort`; vectors that are not all there end with an error.
+        """
+        if isinstance(request, OpenEmbedding):
+            self.embedding_batch.abort(request, reason)
+        else:
+            self.batch.abort(request, reason)
         self._wake()
 
     async def run(self, *, task_status: "trio.TaskStatus[None]" = trio.TASK_STATUS_IGNORED) -> None:
-        """Load the model, then drive it until cancelled.
+        """Load the models, then drive them until cancelled.
 
         A failure, of the load or of the driver, is seen by every open request and by `/health` for
         a second and is then raised, which ends the process.
         """
         task_status.started()
         try:
-            model = await self._device.run(lambda: self._load(self.config))
-            self._batch = Batch(model, self.max_running, self.statistics, trio.current_time)
-            self._driver = Driver(self._batch, self._device, self._check_after_steps)
+            await self._load_models()
+            self._driver = Driver(self.batches, self._device, self._check_after_steps)
             if self._state is EngineState.LOADING:
                 self._state = EngineState.READY
             self.ready.set()
@@ -180,23 +224,59 @@ class Engine:
         with trio.move_on_after(timeout_s):
             await self._wait_closed()
             return
-        for stream in tuple(self._open_streams()):
-            self.abort(stream, "shutdown")
+        for request in self._open_requests():
+            self.abort(request, "shutdown")
         with trio.move_on_after(0.5):
             await self._wait_closed()
 
-    async def _wait_closed(self) -> None:
-        while self._open_streams():
-            self._closed_stream = trio.Event()
-            await self._closed_stream.wait()
+    async def _load_models(self) -> None:
+        # The one beside first: the other's page pool takes a share of the memory that is left.
+        beside = None
+        if (load_beside := self._load_beside) is not None:
+            beside = await self._device.run(lambda: load_beside(self.config))
+        model = await self._device.run(lambda: self._load(self.config))
+        config = self.config
+        models = [NamedModel(config.served_names, config.model_path, model.info)]
+        if isinstance(model, ServedModel):
+            self._batch = Batch(model, self.max_running, self.statistics, trio.current_time)
+        elif beside is None:
+            beside = model
+        else:
+            raise ConfigError(
+                f"--model-path {config.model_path} is an embedding model itself; "
+                "--embedding-model-path is for one beside a model that generates"
+            )
+        if beside is not None:
+            if (path := config.embedding_model_path) is not None:
+                models.append(NamedModel(config.embedding_names, path, beside.info))
+            self._embedding_batch = EmbeddingBatch(
+                beside, self.max_running, self.embedding_statistics, trio.current_time
+            )
+        self._directory = ModelDirectory(tuple(models))
 
-    def _open_streams(self) -> set[RequestStream]:
-        return self._batch.streams if self._batch is not None else set()
+    def _check_queue(self, num_over: int | None, statistics: EngineStatistics) -> None:
+        limit = self.config.max_queued_requests
+        if limit is not None and num_over is not None and num_over >= limit:
+            statistics.rejected.inc()
+            raise Unavailable("The request queue is full.", code="overloaded")
+
+    async def _wait_closed(self) -> None:
+        while self._open_requests():
+            self._closed_request = trio.Event()
+            await self._closed_request.wait()
+
+    def _open_requests(self) -> tuple[RequestStream | OpenEmbedding, ...]:
+        streams = self._batch.streams if self._batch is not None else ()
+        embeddings = self._embedding_batch.requests if self._embedding_batch is not None else ()
+        return (*streams, *embeddings)
 
     def _die(self, error: Exception) -> None:
         self._state = EngineState.DEAD
-        for stream in tuple(self._open_streams()):
-            self.batch.fail(stream, EngineDead(str(error)), "failed")
+        for request in self._open_requests():
+            if isinstance(request, OpenEmbedding):
+                self.embedding_batch.fail(request, EngineDead(str(error)), "failed")
+            else:
+                self.batch.fail(request, EngineDead(str(error)), "failed")
 
     def _check_fits(self, request: GenerateRequest) -> None:
         capacity = self.batch.scheduler.capacity_tokens()
@@ -211,12 +291,10 @@ class Engine:
                     code="context_length_exceeded",
                 )
 
+    def _check_loaded(self) -> None:
+        if not self.batches:
+            raise refusal(EngineState.LOADING)
+
     def _wake(self) -> None:
         if self._driver is not None:
             self._driver.wake()
-
-    def _loaded(self) -> Batch:
-        if self._batch is None:
-            message, code, retry_after_s = _REFUSALS[EngineState.LOADING]
-            raise Unavailable(message, code=code, retry_after_s=retry_after_s)
-        return self._batch

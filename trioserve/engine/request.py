@@ -1,6 +1,8 @@
 """What a client asks of the engine, and what it gets back piece by piece."""
 
-from attrs import frozen
+import numpy as np
+import numpy.typing as npt
+from attrs import field, frozen
 
 from trioserve.core import (
     READ_NOTHING,
@@ -38,6 +40,8 @@ class GenerateRequest:
     timeout_s: float | None = None
     limit_param: str = "max_tokens"
     """The field to name when the tokens asked for can never fit."""
+    handles: tuple[str, ...] = ()
+    """Names under which the generations can be aborted one by one, in their order; or none."""
 
     @property
     def num_sequences(self) -> int:
@@ -73,3 +77,8 @@ class Delta:
     finish: Finish | None
     tokens: tuple[Token, ...] = ()
     """Those whose text is complete with `text`; the rest come with the finish at the latest."""
+    prompt_logprobs: tuple[TokenLogprobs, ...] = ()
+    """Of the prompt's tokens from position max(1, `ReadoutParams.prompt_from`) on; all of them in
+    the choice's first delta, if asked for. None if the choice ended before its prompt was read."""
+    hidden_state: npt.NDArray[np.float32] | None = field(default=None, eq=False)
+    """[hidden size]: what the last token was drawn from; with the finish, if asked for."""

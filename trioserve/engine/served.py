@@ -1,4 +1,4 @@
-"""`ServedModel`: a loaded model as the engine sees it."""
+"""`ServedModel` and `ServedEmbedder`: loaded models as the engine sees them, and their names."""
 
 from typing import Protocol
 
@@ -6,6 +6,9 @@ from attrs import frozen
 
 from trioserve.core import ModelInfo
 from trioserve.device.base import Step
+from trioserve.errors import ModelNotFound
+from trioserve.model.embedder_spec import Matryoshka
+from trioserve.runner.embedding_plan import EmbeddingPlan
 from trioserve.scheduler.plan import StepPlan
 from trioserve.text.tokenizer import Tokenizer
 
@@ -27,3 +30,63 @@ class ServedModel:
     num_pages: int
     page_size: int
     max_step_tokens: int
+
+
+class EmbeddingRunner(Protocol):
+    """Turns plans of texts into device work."""
+
+    def stage(self, plan: EmbeddingPlan) -> Step:
+        """Prepare the plan's inputs. Called on the event loop, so it must be quick.
+
+        The step's result has the vector of row i in `readouts[i].vector`.
+        """
+
+
+@frozen
+class ServedEmbedder:
+    """What the load of an embedding model yields."""
+
+    info: ModelInfo
+    runner: EmbeddingRunner
+    tokenizer: Tokenizer
+    prompt: str
+    """Put before each text, mostly empty."""
+    size: int
+    """Components of a vector."""
+    matryoshka: Matryoshka | None
+    """Which shorter vectors the model was made for, if any."""
+    max_step_tokens: int
+    """Tokens of one step, padding included; a longer text is a step of its own."""
+
+
+@frozen
+class NamedModel:
+    """A model and the names under which clients reach it, the canonical one first."""
+
+    names: tuple[str, ...]
+    path: str
+    """As configured; it is a name as well, which is not told."""
+    info: ModelInfo
+
+    def has_name(self, name: str) -> bool:
+        """Whether `name` means this model, by a name or its path; spaces around it don't matter."""
+        return name.strip() in (*self.names, self.path)
+
+
+@frozen
+class ModelDirectory:
+    """Which model a name means; no two models share one."""
+
+    models: tuple[NamedModel, ...]
+
+    @property
+    def primary(self) -> NamedModel:
+        """The model of `--model-path`."""
+        return self.models[0]
+
+    def find(self, name: str) -> NamedModel:
+        """By a name or by the model's path. Raises ModelNotFound."""
+        for model in self.models:
+            if model.has_name(name):
+                return model
+        raise ModelNotFound(name)

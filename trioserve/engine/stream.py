@@ -9,20 +9,13 @@ from trioserve.engine.choice import Choice
 from trioserve.engine.request import Delta, GenerateRequest
 from trioserve.errors import TrioserveError
 
-STREAM_CAPACITY_TOKENS = 64
-"""Tokens that a choice may be ahead of its reader.
-
-Enough that a reader who is late by a second does not slow its sequence on a CPU; small enough that
-a reader who has gone costs less than one prefill chunk.
-"""
-
 
 @define(eq=False)
 class RequestStream:
     """All choices of one request. Made by `Engine.open_stream`; read by the request's own task.
 
     The driver never waits for a reader: what has piled up since the last `receive` comes out as
-    one delta a choice, and a choice that is `STREAM_CAPACITY_TOKENS` ahead is not scheduled.
+    one delta a choice, and a choice that is as far ahead as it may be is not scheduled.
     """
 
     request: GenerateRequest
@@ -34,9 +27,14 @@ class RequestStream:
     opened_at: float
     choices: tuple[Choice, ...] = field(init=False, default=())
     is_closed: bool = field(init=False, default=False)
+    is_cut_short: bool = field(init=False, default=False)
+    """Whether a choice was aborted."""
     error: TrioserveError | None = field(init=False, default=None)
     _started: trio.Event = field(init=False, factory=trio.Event)
     _news: trio.Event = field(init=False, factory=trio.Event)
+    _notified: set[Choice] = field(init=False, factory=set)
+    """Those that may have news: looking at a quarter of a million after each step takes too long.
+    """
 
     @property
     def num_prompt_tokens(self) -> int:
@@ -70,9 +68,9 @@ class RequestStream:
     async def receive(self) -> tuple[Delta, ...]:
         """What the choices produced since the last call; waits for the first news. A checkpoint.
 
-        Raises RequestFailed or EngineDead as soon as the request has failed: what was not taken by
-        then belongs to an answer that will not be completed. Must not be called after every
-        choice's finish was taken.
+        Raises RequestFailed, RequestError or EngineDead as soon as the request has failed: what was
+        not taken by then belongs to an answer that will not be completed. Must not be called after
+        every choice's finish was taken.
         """
         with trio.move_on_at(self.deadline) as deadline:
             await self._wait_news()
@@ -80,12 +78,15 @@ class RequestStream:
             self.on_deadline(self)
         if self.error is not None:
             raise self.error
-        deltas = tuple(choice.take() for choice in self.choices if choice.has_news)
+        notified = sorted(self._notified, key=lambda choice: choice.index)
+        self._notified.clear()
+        deltas = tuple(choice.take() for choice in notified if choice.has_news)
         self.on_taken()
         return deltas
 
-    def notify(self) -> None:
-        """Wake the reader: there is news. Not a checkpoint."""
+    def notify(self, choice: Choice) -> None:
+        """Wake the reader: the choice has news. Not a checkpoint."""
+        self._notified.add(choice)
         self._news.set()
 
     def mark_started(self) -> None:
@@ -100,6 +101,6 @@ class RequestStream:
 
     async def _wait_news(self) -> None:
         await trio.lowlevel.checkpoint()
-        while self.error is None and not any(choice.has_news for choice in self.choices):
+        while self.error is None and not any(choice.has_news for choice in self._notified):
             self._news = trio.Event()
             await self._news.wait()

@@ -1,6 +1,6 @@
-"""The decoder of the Llama family: token ids and pages in, logits out.
+"""The decoder of the Llama family: token ids and pages in, hidden states and logits out.
 
-Shape letters: R rows (tokens fed in this step, of all sequences), S sampled rows, P pages,
+Shape letters: R rows (tokens fed in this step, of all sequences), S output rows, P pages,
 H hidden size, V vocabulary.
 """
 
@@ -23,6 +23,10 @@ if TYPE_CHECKING:
     from trioserve.model.spec import ModelSpec
     from trioserve.model.weights import Weights
 
+# What FBGEMM takes as one block: fewer would read the head's weights more often, more would not
+# read them less often.
+HEAD_ROWS = 120
+
 
 @frozen(eq=False)
 class DecoderInput:
@@ -33,7 +37,7 @@ class DecoderInput:
     slots: Tensor  # [R] int64: page * page_size + place in the page, where its KV goes
     row_sequence: Tensor  # [R] int32: a row of page_table
     page_table: Tensor  # [sequences, max_pages] int32
-    sampled_rows: Tensor  # [S] int64, ascending
+    output_rows: Tensor  # [S] int64, ascending: whose final state is of use
 
 
 class Decoder:
@@ -68,7 +72,10 @@ class Decoder:
 
     @torch.inference_mode()
     def forward(self, batch: DecoderInput) -> Tensor:
-        """Write the KV of all rows and give the logits of the sampled ones, float32 [S, V]."""
+        """Write the KV of all rows and give the final state of the output rows, float32 [S, H].
+
+        The state is that after the last norm; `head` turns it into logits.
+        """
         eps, model = self.spec.rms_norm_eps, self._model
         # The residual stream is float32 throughout: [R, H].
         residual = model.embedding[batch.token_ids].float()
@@ -90,12 +97,12 @@ class Decoder:
                 eps,
             )
             if is_last:
-                # Once the last keys and values are written, only sampled rows are of use.
-                if not batch.sampled_rows.numel():
-                    return torch.empty(0, self.spec.vocab_size)
-                q, residual = q[batch.sampled_rows], residual[batch.sampled_rows]
-                row_sequence = row_sequence[batch.sampled_rows]
-                positions = positions[batch.sampled_rows]
+                # Once the last keys and values are written, only output rows are of use.
+                if not batch.output_rows.numel():
+                    return torch.empty(0, self.spec.hidden_size)
+                q, residual = q[batch.output_rows], residual[batch.output_rows]
+                row_sequence = row_sequence[batch.output_rows]
+                positions = positions[batch.output_rows]
             attended = ops.paged_attention(
                 q, k_pages, v_pages, batch.page_table, row_sequence, positions, self._scale
             )
@@ -104,4 +111,13 @@ class Decoder:
             x = layer.down(ops.silu_mul(layer.gate_up(x)))
             next_norm = model.final_norm if is_last else model.layers[index + 1].input_norm
             x = ops.add_rms_norm(x, residual, next_norm, eps)
-        return model.head(x)
+        return x
+
+    @torch.inference_mode()
+    def head(self, hidden: Tensor) -> Tensor:
+        """The logits of some of the states that `forward` gave, [S, H] -> float32 [S, V].
+
+        Give it at most `HEAD_ROWS` at a time: a step may read every position of a prompt, whose
+        logits at once would take gigabytes with a large vocabulary.
+        """
+        return self._model.head(hidden)

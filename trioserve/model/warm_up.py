@@ -57,8 +57,8 @@ def _time_step(decoder: Decoder, num_tokens: int, clock: Callable[[], float]) ->
         slots=positions.long(),
         row_sequence=torch.zeros(num_tokens, dtype=torch.int32),
         page_table=torch.arange(num_pages, dtype=torch.int32)[None],
-        sampled_rows=torch.tensor([num_tokens - 1]),
+        output_rows=torch.tensor([num_tokens - 1]),
     )
     started = clock()
-    decoder.forward(batch)
+    decoder.head(decoder.forward(batch))
     return clock() - started

@@ -1,14 +1,15 @@
-"""`ModelRunner`: turns each step plan into a step that computes logits and draws tokens."""
+"""`ModelRunner`: turns each step plan into a step that computes and draws tokens."""
 
 from typing import TYPE_CHECKING
 
-import torch
-
-from trioserve.device.base import RowFailure, StepResult
-from trioserve.runner.staging import Staging
-from trioserve.sampling.sampler import Draw, sample
+from trioserve.device.base import StepResult
+from trioserve.model.decoder import HEAD_ROWS
+from trioserve.runner.reading import StepReading
+from trioserve.runner.staging import Output, Staging
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from trioserve.model.decoder import Decoder
     from trioserve.scheduler.plan import StepPlan
 
@@ -44,34 +45,31 @@ class ModelRunner:
     def compute(self, plan: "StepPlan", staging: Staging) -> StepResult:
         """Run one staged plan; for `ModelStep.launch` alone."""
         try:
-            failures = self._carry(plan, staging)
-            with torch.inference_mode():
-                logits = self._decoder.forward(staging.decoder_input())
+            reading = self._carry(plan, staging)
+            hidden = self._decoder.forward(staging.decoder_input())
+            outputs = staging.outputs
         finally:
             self._free.append(staging)
-        rows = [index for index, row in enumerate(plan.rows) if row.is_sampled]
-        draws = [
-            Draw(plan.rows[i].sampling, plan.rows[i].sample_index, plan.rows[i].end) for i in rows
-        ]
-        sampled = sample(logits.numpy(), draws)
-        token_ids: list[int | None] = [None] * len(plan.rows)
-        for index, token_id in zip(rows, sampled.token_ids, strict=True):
-            token_ids[index] = token_id
-        for failure in sampled.failures:
-            failures.setdefault(rows[failure.row], failure.message)
-        for index in failures:
-            token_ids[index] = None
+        for begin in range(0, len(outputs), HEAD_ROWS):
+            block = slice(begin, begin + HEAD_ROWS)
+            self._read(reading, outputs[block], hidden[block])
         self._last_tokens = {
-            id(row.sequence): token_id
-            for row, token_id in zip(plan.rows, token_ids, strict=True)
-            if token_id is not None
+            id(plan.rows[index].sequence): token_id for index, token_id in reading.token_ids.items()
         }
-        reported = tuple(RowFailure(index, message) for index, message in failures.items())
-        return StepResult(tuple(token_ids), reported)
+        return reading.result()
 
-    def _carry(self, plan: "StepPlan", staging: Staging) -> dict[int, str]:
-        """Fill in the carried tokens; messages by row for those that there is no token for."""
-        failures = {}
+    def _read(self, reading: StepReading, outputs: list[Output], hidden: "Tensor") -> None:
+        """Give one block of outputs to `reading`. The block's logits end with the call."""
+        logits = self._decoder.head(hidden).numpy()
+        for output, row_logits, row_hidden in zip(outputs, logits, hidden.numpy(), strict=True):
+            reading.read(output, row_logits, row_hidden)
+
+    def _carry(self, plan: "StepPlan", staging: Staging) -> StepReading:
+        """Fill in the carried tokens, and begin the reading with them.
+
+        A row fails for which there is no token.
+        """
+        carried_ids, failures = {}, {}
         for place, index in staging.carried:
             token_id = self._last_tokens.get(id(plan.rows[index].sequence))
             if token_id is None:
@@ -79,7 +77,8 @@ class ModelRunner:
                 failures[index] = "the token before this one could not be drawn"
                 token_id = 0
             staging.carry(place, token_id)
-        return failures
+            carried_ids[index] = token_id
+        return StepReading(plan, carried_ids, failures)
 
 
 class ModelStep:

@@ -1,75 +1,33 @@
 """Drawing tokens: one row of logits and the request's parameters in, one token id out.
 
-The order is that of the API: temperature → top_k → top_p → min_p → draw. The noise of a draw is a
-function of (seed, sample index, position of the new token), so a row gives the same token whatever
-else is in the batch and however often the request is repeated.
+The order is that of the API: bias, penalties and mask (`penalties`) → temperature → top_k → top_p →
+min_p → draw. The noise of a draw is a function of (seed, sample index, position of the new token),
+so a row gives the same token whatever else is in the batch and however often the request is
+repeated.
 """
 
-from collections.abc import Sequence
-
 import numpy as np
-import numpy.typing as npt
-from attrs import frozen
 
-from trioserve.core import SamplingParams
-from trioserve.device.base import RowFailure
+from trioserve.sampling.penalties import adjusted_logits
+from trioserve.sampling.row import Doubles, Draw, Floats, Ids, most_likely
 
-Floats = npt.NDArray[np.float32]
-Doubles = npt.NDArray[np.float64]
-Ids = npt.NDArray[np.int64]
-
-GREEDY_TEMPERATURE = 1e-6
 # A sum this close to top_p counts as having reached it: float32 logits are not known better.
 _TOP_P_SLACK = 1e-6
 _BLOCK = 256
 _MASK_64 = (1 << 64) - 1
 
 
-@frozen
-class Draw:
-    """What is asked of one row: the parameters, and what its noise depends on."""
+def draw_token(row: Floats, draw: Draw) -> int:
+    """Draw one token from `row` [vocab], which is finite and only read.
 
-    sampling: SamplingParams
-    sample_index: int
-    position: int
-
-    @property
-    def is_greedy(self) -> bool:
-        """Whether the most likely token is taken (the lowest id where several are)."""
-        return self.sampling.temperature < GREEDY_TEMPERATURE or self.sampling.top_k == 1
-
-
-@frozen
-class Sampled:
-    """One entry a row: the token drawn, or None where the row failed."""
-
-    token_ids: tuple[int | None, ...]
-    failures: tuple[RowFailure, ...] = ()
-
-
-def sample(logits: Floats, draws: Sequence[Draw]) -> Sampled:
-    """Draw one token a row of `logits` [rows, vocab], which is only read.
-
-    A row with a non-finite logit is reported as failed; the other rows are not affected.
+    Raises RequestFailed where the request's own bias, penalties or mask leave nothing to draw from.
     """
-    assert logits.shape[0] == len(draws), (logits.shape, len(draws))
-    if not draws:
-        return Sampled(())
-    # A sum is finite only if every term is, and costs one pass without a temporary.
-    with np.errstate(invalid="ignore", over="ignore"):
-        is_finite = np.isfinite(logits.sum(axis=1))
-    best = logits.argmax(axis=1)
-    token_ids: list[int | None] = []
-    failures: list[RowFailure] = []
-    for row, draw in enumerate(draws):
-        if not is_finite[row]:
-            failures.append(RowFailure(row, "the model produced non-finite logits"))
-            token_ids.append(None)
-        elif draw.is_greedy:
-            token_ids.append(int(best[row]))
-        else:
-            token_ids.append(_draw(logits[row], logits[row, best[row]], draw))
-    return Sampled(tuple(token_ids), tuple(failures))
+    if draw.is_adjusted:
+        row = adjusted_logits(row, draw)
+    best = int(row.argmax())
+    if draw.is_greedy:
+        return best
+    return _draw(row, row[best], draw)
 
 
 def uniform(seed: int, sample_index: int, position: int) -> float:
@@ -91,7 +49,7 @@ def _draw(row: Floats, largest: np.float32, draw: Draw) -> int:
     with np.errstate(over="ignore", under="ignore"):
         weights = np.exp((row - largest) / np.float32(params.temperature))
     if 1 < params.top_k < row.size:
-        ids = _most_likely(row, params.top_k)
+        ids = most_likely(row, params.top_k)
         chosen = weights[ids].astype(np.float64)
         if params.top_p < 1.0:
             chosen = chosen[: _nucleus_size(chosen, params.top_p * float(chosen.sum()))]
@@ -105,15 +63,6 @@ def _draw(row: Floats, largest: np.float32, draw: Draw) -> int:
     if params.min_p > 0.0:
         weights[weights < np.float32(params.min_p)] = 0.0
     return _draw_from_all(weights, noise)
-
-
-def _most_likely(row: Floats, k: int) -> Ids:
-    """Ids of the k largest logits, best first; of equal ones the lowest ids."""
-    boundary = np.partition(row, row.size - k)[row.size - k]
-    above = np.flatnonzero(row > boundary)
-    ties = np.flatnonzero(row == boundary)[: k - above.size]
-    above = above[np.argsort(-row[above], kind="stable")]
-    return np.concatenate((above, ties))
 
 
 def _nucleus_candidates(weights: Floats, total: float, top_p: float) -> Ids:

@@ -50,6 +50,16 @@ class PlanRow:
         """Position after the last token fed: where a sampled token will stand."""
         return self.start + self.num_tokens
 
+    @property
+    def is_end_read(self) -> bool:
+        """Whether something is read at the row's last position: a token is drawn from it, or its
+        state is that of a prompt after which nothing is drawn."""
+        return self.is_sampled or (
+            self.readout.has_hidden_state
+            and self.sequence.max_tokens == 0
+            and self.end == self.num_prompt
+        )
+
 
 @frozen
 class StepPlan:

@@ -1,26 +1,23 @@
 """`FakeRunner`: a model without weights that reads its context through real page tables."""
 
-from hashlib import blake2b
-
 from attrs import define, field
 
 from trioserve.core import ModelInfo
-from trioserve.device.base import RowFailure, StepResult
+from trioserve.device.base import RowFailure, RowReadout, StepResult
 from trioserve.engine.served import ServedModel
+from trioserve.errors import RequestFailed
 from trioserve.scheduler.plan import PlanRow, StepPlan
 from trioserve.scheduler.sequence import Sequence
+from trioserve.testing.fake_readout import (
+    LETTERS,
+    VOCAB_SIZE,
+    allowed_tokens,
+    fake_readout,
+    next_token,
+)
 from trioserve.testing.fake_text import byte_tokenizer
 
 NO_TOKEN = -1
-LETTERS = tuple(b"abcdefghijklmnopqrstuvwxyz")
-
-
-def next_token(
-    prefix: tuple[int, ...], sample_index: int = 0, vocabulary: tuple[int, ...] = LETTERS
-) -> int:
-    """The token that follows `prefix`: a hash of all of it, so that one wrong token shows."""
-    digest = blake2b(repr((prefix, sample_index)).encode(), digest_size=8).digest()
-    return vocabulary[int.from_bytes(digest) % len(vocabulary)]
 
 
 def continuation(
@@ -68,24 +65,42 @@ class FakeRunner:
         self._sampled = {}
         for row in plan.rows:
             fed = (sampled_before[row.sequence],) if row.is_carried else row.token_ids
-            for position, token in enumerate(fed, start=row.start):
-                self._slots[self._slot(row, position)] = token
+            for position, token_id in enumerate(fed, start=row.start):
+                self._slots[self._slot(row, position)] = token_id
         tokens: list[int | None] = []
         failures: list[RowFailure] = []
+        readouts: dict[int, RowReadout] = {}
         for index, row in enumerate(plan.rows):
             prefix = tuple(self._slots[self._slot(row, position)] for position in range(row.end))
-            if self.poison is not None and self.poison in prefix:
-                failures.append(RowFailure(index, "the logits are not finite"))
+            try:
+                token, readout = self._read(row, prefix)
+            except RequestFailed as error:
+                failures.append(RowFailure(index, str(error)))
                 tokens.append(None)
                 # A step that was launched already may carry what this row did not sample.
                 self._sampled[row.sequence] = NO_TOKEN
-            elif row.is_sampled:
-                token = next_token(prefix, row.sample_index, self.vocabulary)
+                continue
+            tokens.append(token)
+            if token is not None:
                 self._sampled[row.sequence] = token
-                tokens.append(token)
-            else:
-                tokens.append(None)
-        return StepResult(tuple(tokens), tuple(failures))
+            if readout is not None:
+                readouts[index] = readout
+        return StepResult(tuple(tokens), tuple(failures), readouts)
+
+    def draw(self, row: PlanRow, prefix: tuple[int, ...]) -> int:
+        """The token that `row` draws after `prefix`; RequestFailed if there is none to draw.
+
+        Bias, penalties and mask change it only where they do not allow the plain choice.
+        """
+        token = next_token(prefix, row.sample_index, self.vocabulary)
+        allowed = allowed_tokens(row, prefix, self.vocabulary)
+        return token if token in allowed else next_token(prefix, row.sample_index, allowed)
+
+    def _read(self, row: PlanRow, prefix: tuple[int, ...]) -> tuple[int | None, RowReadout | None]:
+        if self.poison is not None and self.poison in prefix:
+            raise RequestFailed("the logits are not finite")
+        token = self.draw(row, prefix) if row.is_sampled else None
+        return token, fake_readout(row, prefix, token, self.vocabulary)
 
     def _slot(self, row: PlanRow, position: int) -> int:
         return row.page_ids[position // self.page_size] * self.page_size + position % self.page_size
@@ -119,7 +134,7 @@ def fake_model(
             model_type="fake",
             architectures=("FakeForCausalLM",),
             dtype="float32",
-            vocab_size=257,
+            vocab_size=VOCAB_SIZE,
             max_model_len=max_model_len,
         ),
         runner=runner,

@@ -8,6 +8,7 @@ from tokenizers.decoders import ByteLevel as ByteLevelDecoder
 from tokenizers.models import BPE
 from tokenizers.pre_tokenizers import ByteLevel
 
+from trioserve.text.fill_in_middle import FillInMiddle
 from trioserve.text.tokenizer import Tokenizer
 from trioserve.text.tokenizer_files import TokenizerFiles
 
@@ -26,17 +27,22 @@ def _byte_letters() -> dict[str, int]:
     return {chr(byte) if chr(byte) in visible else next(moved): byte for byte in range(256)}
 
 
-def byte_tokenizer(chat_template: str | None = CHAT_TEMPLATE) -> Tokenizer:
-    """Token id b is the byte b; `EOS_ID` is the one special token."""
+def byte_tokenizer(
+    chat_template: str | None = CHAT_TEMPLATE,
+    *,
+    more_special: tuple[str, ...] = (),
+    fill_in_middle: FillInMiddle | None = None,
+) -> Tokenizer:
+    """Token id b is the byte b; special are `EOS_ID`, and the ids behind it for `more_special`."""
     backend = Backend(BPE(vocab=_byte_letters(), merges=[]))
     backend.pre_tokenizer = ByteLevel(add_prefix_space=False, use_regex=False)
     backend.decoder = ByteLevelDecoder()
-    backend.add_special_tokens([AddedToken("<eos>", special=True)])
-    return Tokenizer(
-        TokenizerFiles(
-            backend=backend,
-            named_tokens={"eos_token": "<eos>"},
-            eos_token_ids=frozenset({EOS_ID}),
-            chat_template=chat_template,
-        )
+    special = [AddedToken(text, special=True) for text in ("<eos>", *more_special)]
+    backend.add_special_tokens(special)
+    files = TokenizerFiles(
+        backend=backend,
+        named_tokens={"eos_token": "<eos>"},
+        eos_token_ids=frozenset({EOS_ID}),
+        chat_template=chat_template,
     )
+    return Tokenizer(files, fill_in_middle=fill_in_middle)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from datetime import datetime
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import jinja2
@@ -23,6 +24,14 @@ if TYPE_CHECKING:
     from jinja2.parser import Parser
 
 _MAX_DETAIL_CHARS = 200
+
+RESERVED_VARIABLES = frozenset({"add_generation_prompt", "documents", "messages", "tools"})
+"""What a template is always given, and nobody else may set."""
+
+NO_VARIABLES: Mapping[str, Any] = MappingProxyType({})
+
+_OPEN_END = "THE_FINAL_MESSAGE_IS_OPEN_HERE "
+"""Marks where the words of an open message end. The space shows whether the template trims."""
 
 
 class ChatTemplateError(TrioserveError):
@@ -54,7 +63,7 @@ class ChatTemplate:
             self._template = environment.from_string(source)
         except jinja2.TemplateSyntaxError as error:
             raise ConfigError(
-                f"the model's chat template is not valid: {error.message} (line {error.lineno})"
+                f"the chat template is not valid: {error.message} (line {error.lineno})"
             ) from error
         self._variables = dict(variables)
         self._has_developer_role = "developer" in source
@@ -62,22 +71,45 @@ class ChatTemplate:
         self._can_take_strings = not self._can_iterate_parts or _tests_for_string(tree)
 
     def render(
-        self, messages: Sequence[Mapping[str, Any]], *, add_generation_prompt: bool = True
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        *,
+        add_generation_prompt: bool = True,
+        continues_final_message: bool = False,
+        variables: Mapping[str, Any] = NO_VARIABLES,
     ) -> str:
         """The text that the model is to continue.
 
         Messages are JSON-like mappings with a `role` and a `content`: a string, a list of
         `{"type": "text", "text": …}` parts, or None. Each is adapted to what the template reads.
+        `variables` are more that it may read. With `continues_final_message` the text ends with
+        the words of the last message, whose turn stays open, and there is no generation prompt.
         Raises ChatTemplateError.
         """
+        adapted = [self._adapted(message) for message in messages]
+        if continues_final_message:
+            _mark_end(adapted[-1])
+            add_generation_prompt = False
+        text = self._render(adapted, add_generation_prompt, variables)
+        return _cut_at_mark(text) if continues_final_message else text
+
+    def _render(
+        self,
+        messages: list[dict[str, Any]],
+        add_generation_prompt: bool,
+        variables: Mapping[str, Any],
+    ) -> str:
+        given = {
+            **self._variables,
+            **variables,
+            "messages": messages,
+            "tools": None,
+            "documents": None,
+            "add_generation_prompt": add_generation_prompt,
+        }
         try:
-            return self._template.render(
-                messages=[self._adapted(message) for message in messages],
-                tools=None,
-                documents=None,
-                add_generation_prompt=add_generation_prompt,
-                **self._variables,
-            )
+            # Not as keywords: a variable may have the name of one of Jinja's own parameters.
+            return self._template.render(given)
         # A template is a program and the messages are its input: besides Jinja's own errors it can
         # raise whatever Python's operators do, and each is this request's fault alone.
         except Exception as error:
@@ -95,6 +127,25 @@ class ChatTemplate:
         elif content is not None and not self._can_iterate_parts:
             adapted["content"] = "\n".join(part["text"] for part in content)
         return adapted
+
+
+def _mark_end(message: dict[str, Any]) -> None:
+    """Put the mark behind the words of an adapted message, which is changed."""
+    content = message.get("content", "")
+    if isinstance(content, str):
+        message["content"] = content + _OPEN_END
+    else:
+        *parts, last = content or [{"type": "text", "text": ""}]
+        message["content"] = [*parts, {**last, "text": last["text"] + _OPEN_END}]
+
+
+def _cut_at_mark(text: str) -> str:
+    """Rejected: looking for the words themselves, which a template may show twice or change."""
+    start = text.rfind(_OPEN_END.strip())
+    if start < 0:
+        raise ChatTemplateError("the template does not show the final message, so it cannot go on")
+    is_trimmed = not text.startswith(_OPEN_END, start)
+    return text[:start].rstrip() if is_trimmed else text[:start]
 
 
 class _GenerationTag(Extension):

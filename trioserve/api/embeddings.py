@@ -1,0 +1,157 @@
+"""`POST /v1/embeddings`."""
+
+from base64 import b64encode
+from collections.abc import Sequence
+from contextlib import ExitStack
+from math import inf
+from uuid import uuid4
+
+import numpy as np
+import orjson
+import structlog
+import trio
+from quart import Response
+
+from trioserve.api.accounting import RequestAccount, current_account
+from trioserve.api.body import read_json_object
+from trioserve.api.connection import open_request
+from trioserve.api.errors import invalid
+from trioserve.api.model_names import find_model, shown_name
+from trioserve.api.prompts import LONG_TEXT_BYTES, context_exceeded
+from trioserve.api.schema.declare import check_limits
+from trioserve.api.schema.embeddings import EmbeddingBody, parse_embedding
+from trioserve.api.schema.limits import limits_of
+from trioserve.api.schema.tokens import Prompt, TokenIds
+from trioserve.engine.embedding import EmbeddingRequest, OpenEmbedding, Vector
+from trioserve.engine.engine import Engine
+from trioserve.engine.served import ServedEmbedder
+from trioserve.errors import Unavailable
+
+log = structlog.get_logger("trioserve.api")
+
+_VECTORS_AT_ONCE = 16
+"""Vectors written between two checkpoints: a fraction of a millisecond."""
+
+_tokenizing = trio.CapacityLimiter(2)
+
+
+async def embed(engine: Engine) -> Response:
+    """The handler. A checkpoint."""
+    data = await read_json_object()
+    engine.check_serving()
+    body = parse_embedding(data)
+    named = find_model(engine, body.model, is_generation=False)
+    model = engine.embedding_batch.model
+    check_limits(body, limits_of(engine.config, model.info.vocab_size))
+    check_dimensions(body.dimensions, model)
+    engine.check_embedding_queue()
+    inputs = await _encode(model, body.input)
+    for index, token_ids in enumerate(inputs):
+        _check_length(token_ids, index, len(inputs), model.info.max_model_len)
+    request = EmbeddingRequest(f"embd-{uuid4().hex}", inputs, engine.config.request_timeout)
+    opened = await _open_embedding(engine, request)
+    vectors = await opened.wait_vectors()
+    if body.dimensions is not None and body.dimensions < model.size:
+        vectors = [_shortened(vector, body.dimensions) for vector in vectors]
+    return await _respond(body, shown_name(body.model, named), vectors, request.num_tokens)
+
+
+def check_dimensions(dimensions: int | None, model: ServedEmbedder) -> None:
+    """Raise RequestError for a number of components that the model's vectors cannot have."""
+    if dimensions is None or dimensions == model.size:
+        return
+    if not 1 <= dimensions <= model.size:
+        raise invalid(f"dimensions must be between 1 and {model.size}", "dimensions")
+    if model.matryoshka is None:
+        raise invalid("this model does not support the dimensions parameter", "dimensions")
+    sizes = model.matryoshka.sizes
+    if sizes and dimensions not in sizes:
+        listed = ", ".join(map(str, sorted({*sizes, model.size})))
+        raise invalid(f"dimensions must be one of {listed}", "dimensions")
+
+
+async def _open_embedding(engine: Engine, request: EmbeddingRequest) -> OpenEmbedding:
+    """Admit the request on the exit stack of its connection, and wait for its first step.
+
+    A checkpoint. Raises Unavailable, or what ended the request.
+    """
+    connection = open_request()
+    _log_at_end(connection.stack, request, current_account())
+    opened = connection.stack.enter_context(engine.open_embedding(request))
+    connection.on_end = lambda: engine.abort(opened, "disconnected")
+    queue_timeout_s = engine.config.queue_timeout
+    with trio.move_on_after(inf if queue_timeout_s is None else queue_timeout_s) as queue:
+        await opened.wait_started()
+    if queue.cancelled_caught:
+        engine.abort(opened, "queue_timeout")
+        raise Unavailable(
+            f"The request waited longer than {queue_timeout_s} s for a free slot.",
+            code="queue_timeout",
+        )
+    return opened
+
+
+def _log_at_end(stack: ExitStack, request: EmbeddingRequest, account: RequestAccount) -> None:
+    def write() -> None:
+        if account.outcome in ("ok", "cancelled"):  # the account itself tells of what was refused
+            log.info(
+                "request",
+                id=request.request_id,
+                endpoint=account.endpoint,
+                outcome=account.outcome,
+                prompt_tokens=request.num_tokens,
+                inputs=len(request.inputs),
+                duration_s=round(trio.current_time() - account.opened_at, 3),
+            )
+
+    stack.callback(write)
+
+
+async def _encode(model: ServedEmbedder, inputs: Sequence[Prompt]) -> tuple[TokenIds, ...]:
+    """The ids of each text, token ids as they are. A checkpoint if the texts are long."""
+
+    def work() -> tuple[TokenIds, ...]:
+        return tuple(
+            tuple(model.tokenizer.encode(model.prompt + text)) if isinstance(text, str) else text
+            for text in inputs
+        )
+
+    if sum(len(text.encode()) for text in inputs if isinstance(text, str)) <= LONG_TEXT_BYTES:
+        return work()
+    # Abandoned when the client leaves: it touches nothing but the text, and it holds its place in
+    # the limiter until it is done.
+    return await trio.to_thread.run_sync(work, limiter=_tokenizing, abandon_on_cancel=True)
+
+
+def _check_length(token_ids: TokenIds, index: int, num_inputs: int, most: int) -> None:
+    name = "input" if num_inputs == 1 else f"input[{index}]"
+    if not token_ids:
+        # Not every text has tokens: some vocabularies lack control characters.
+        raise invalid(f"{name} cannot be empty", name)
+    if len(token_ids) > most:
+        raise context_exceeded(most, f"your prompt has {len(token_ids)} tokens", name)
+
+
+def _shortened(vector: Vector, size: int) -> Vector:
+    kept = vector[:size]
+    length = np.linalg.norm(kept)
+    return kept / length if length else kept
+
+
+async def _respond(
+    body: EmbeddingBody, model: str, vectors: Sequence[Vector], num_tokens: int
+) -> Response:
+    """The whole answer. A checkpoint: two thousand vectors take a tenth of a second to write."""
+    is_base64 = body.encoding_format == "base64"
+    items: list[bytes] = []
+    for index, vector in enumerate(vectors):
+        if index % _VECTORS_AT_ONCE == 0:
+            await trio.lowlevel.checkpoint()
+        written = b64encode(vector.astype("<f4").tobytes()).decode() if is_base64 else vector
+        item = {"object": "embedding", "index": index, "embedding": written}
+        items.append(orjson.dumps(item, option=orjson.OPT_SERIALIZE_NUMPY))
+    usage = {"prompt_tokens": num_tokens, "total_tokens": num_tokens}
+    # The vectors come last, so that they can be put in where an empty array ends.
+    head = orjson.dumps({"object": "list", "model": model, "usage": usage, "data": []})
+    content = b"".join([head[:-2], b",".join(items), b"]}"])
+    return Response(content, content_type="application/json")

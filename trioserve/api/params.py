@@ -1,0 +1,33 @@
+"""From the fields of a body to what the engine is asked: sampling, stops and readouts."""
+
+import secrets
+
+from trioserve.api.schema.generation import GenerationBody
+from trioserve.core import SamplingParams, StopParams
+
+
+def sampling_params(body: GenerationBody) -> SamplingParams:
+    """How tokens are drawn; a seed is made for a request that names none."""
+    return SamplingParams(
+        temperature=body.temperature,
+        top_p=body.top_p,
+        top_k=body.top_k,
+        min_p=body.min_p,
+        seed=secrets.randbits(63) if body.seed is None else body.seed,
+        frequency_penalty=body.frequency_penalty,
+        presence_penalty=body.presence_penalty,
+        repetition_penalty=body.repetition_penalty,
+        logit_bias=body.logit_bias,
+    )
+
+
+def stop_params(body: GenerationBody) -> StopParams:
+    """What ends a choice before its token limit."""
+    return StopParams(
+        strings=body.stop,
+        token_ids=frozenset(body.stop_token_ids),
+        is_eos_ignored=body.ignore_eos,
+        regexes=body.stop_regex,
+        is_kept=body.no_stop_trim,
+        min_tokens=body.min_tokens,
+    )

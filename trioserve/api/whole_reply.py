@@ -1,0 +1,73 @@
+"""An answer that is not streamed: collected, and made when the last choice has ended."""
+
+from functools import partial
+
+import orjson
+import trio
+from attrs import define, field
+
+from trioserve.api.best_of import best_outcomes
+from trioserve.api.reply_shape import Frame, HiddenState, Outcome
+from trioserve.core import Finish, TokenLogprobs
+from trioserve.engine.request import Delta, Token
+
+LARGE_REPLY_ITEMS = 5000
+"""Choices and tokens shown; larger replies are made off the event loop, where they would hold up
+streams."""
+
+
+@define(eq=False)
+class _Collected:
+    """What one choice has come to so far."""
+
+    text: list[str] = field(factory=list)
+    tokens: list[Token] = field(factory=list)
+    prompt_logprobs: tuple[TokenLogprobs, ...] = ()
+    hidden_state: HiddenState = None
+    finish: Finish | None = None
+
+    def add(self, delta: Delta, *, with_tokens: bool) -> None:
+        self.text.append(delta.text)
+        self.finish = delta.finish
+        if with_tokens:
+            self.tokens += delta.tokens
+        self.prompt_logprobs = self.prompt_logprobs or delta.prompt_logprobs
+        self.hidden_state = delta.hidden_state
+
+    def outcome(self) -> Outcome:
+        assert self.finish is not None, "a choice is shown that has not ended"
+        return Outcome(
+            "".join(self.text),
+            self.finish,
+            tuple(self.tokens),
+            self.prompt_logprobs,
+            self.hidden_state,
+        )
+
+
+async def whole_reply(frame: Frame) -> bytes:
+    """The JSON of the answer. A checkpoint. Raises TrioserveError if the request failed."""
+    stream, body = frame.stream, frame.body
+    is_ranked = body.num_samples > body.n
+    with_tokens = frame.shape.has_logprobs or is_ranked
+    collected: dict[int, _Collected] = {}
+    num_open = len(stream.choices)
+    num_items = 0
+    while num_open:
+        for delta in await stream.receive():
+            choice = collected.setdefault(delta.index, _Collected())
+            choice.add(delta, with_tokens=with_tokens)
+            num_open -= delta.finish is not None
+            num_items += len(delta.prompt_logprobs) + len(delta.tokens) * with_tokens
+    outcomes = [collected[index].outcome() for index in range(len(stream.choices))]
+    work = partial(_serialize, frame, best_outcomes(outcomes, body.num_samples, body.n))
+    if num_items + len(outcomes) <= LARGE_REPLY_ITEMS:
+        return work()
+    # Abandoned when the client leaves: it touches nothing that anybody else changes.
+    return await trio.to_thread.run_sync(work, abandon_on_cancel=True)
+
+
+def _serialize(frame: Frame, outcomes: list[Outcome]) -> bytes:
+    whole = frame.shape.whole
+    choices = [whole(index, outcome) for index, outcome in enumerate(outcomes)]
+    return orjson.dumps(frame.reply(choices))
