@@ -2,10 +2,11 @@
 
 from typing import Any
 
+import orjson
 import pytest
 
 from tests.api.answers import check_error
-from tests.api.kit import CHAT, MESSAGES, RENDERED, ApiBench, StartApi
+from tests.api.kit import CHAT, MESSAGES, RENDERED, ApiBench, StartApi, body_for
 from trioserve.testing.fake_text import byte_tokenizer
 
 HI = {"role": "user", "content": "Hi"}
@@ -189,3 +190,15 @@ async def test_the_default_limit_is_the_servers(
     answer = await bench.post(CHAT, **fields)
     assert answer.texts() == ["x" * num_tokens]
     assert answer.json()["choices"][0]["finish_reason"] == "length"
+
+
+async def test_a_variable_may_be_nested_deeper_than_json_is_written(start: StartApi) -> None:
+    bench = await start()
+    fields = orjson.dumps(body_for(CHAT)).rstrip(b"}")
+    nested = b"[" * 400 + b"]" * 400
+    answer = await bench.post_raw(CHAT, b'%s,"chat_template_kwargs":{"x":%s}}' % (fields, nested))
+    assert answer.status == 200
+    bench.use_tokenizer(byte_tokenizer("{{ x | tojson | length }}"))
+    answer = await bench.post_raw(CHAT, b'%s,"chat_template_kwargs":{"x":%s}}' % (fields, nested))
+    assert answer.status == 200
+    assert prompt_of(bench) == "800"

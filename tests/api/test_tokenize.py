@@ -254,3 +254,20 @@ async def test_long_texts_are_read_off_the_event_loop(
     await post(bench, "/tokenize", messages=messages)
     # Bounded, or a few callers would have all the cores.
     assert calls == [1, 1, 1]
+
+
+async def test_what_the_template_is_always_given_cannot_be_replaced(start: StartApi) -> None:
+    bench = await start()
+    for name in ("messages", "add_generation_prompt"):
+        answer = await post(bench, "/tokenize", messages=MESSAGES, chat_template_kwargs={name: []})
+        message = f"Invalid request: chat_template_kwargs cannot set {name}"
+        check_error(answer, 400, message, code="invalid_value", param="chat_template_kwargs")
+
+
+async def test_a_field_that_is_nested_deeper_than_json_is_written_does_no_harm(
+    start: StartApi,
+) -> None:
+    bench = await start()
+    nested = b'{"prompt": "a", "unknown": %s%s}' % (b"[" * 400, b"]" * 400)
+    answer = await bench.ask("POST", "/tokenize", data=nested, headers=JSON)
+    assert (answer.status, answer.json()["tokens"]) == (200, [ord("a")])

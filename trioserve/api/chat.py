@@ -9,14 +9,13 @@ from trioserve.api.chat_shape import ChatShape
 from trioserve.api.errors import invalid
 from trioserve.api.generation import (
     check_limit,
-    check_model,
     generate_request,
     limit_of,
     open_generation,
 )
 from trioserve.api.logprobs import ChatLogprobs
-from trioserve.api.model_names import generating_model
-from trioserve.api.prompts import encode_messages, encode_prompts
+from trioserve.api.model_names import find_model, generating_model, shown_name
+from trioserve.api.prompts import check_variables, encode_messages, encode_prompts
 from trioserve.api.replies import respond
 from trioserve.api.schema.chat import ChatBody, parse_chat
 from trioserve.api.schema.declare import check_limits
@@ -26,7 +25,6 @@ from trioserve.api.schema.rules import check_rules
 from trioserve.core import ReadoutParams
 from trioserve.engine.engine import Engine
 from trioserve.engine.served import ServedModel
-from trioserve.text.chat_template import RESERVED_VARIABLES
 
 NO_REASONING = "none"
 
@@ -38,7 +36,7 @@ async def chat(engine: Engine) -> Response:
     body = parse_chat(data)
     model, config = generating_model(engine, body.model), engine.config
     check_limits(body, limits_of(config, model.info.vocab_size))
-    check_model(body.model, engine)
+    named = find_model(engine, body.model, is_generation=True)
     check_rules(body)
     _check_template_options(body)
     limit = limit_of(body, _default_max_tokens(engine))
@@ -55,7 +53,7 @@ async def chat(engine: Engine) -> Response:
         logprobs=ChatLogprobs(model.tokenizer, body.top_logprobs) if body.logprobs else None,
         has_hidden_states=body.return_hidden_states,
     )
-    return await respond(stream, body, shape, config)
+    return await respond(stream, body, shape, shown_name(body.model, named), config)
 
 
 def template_variables(body: ChatBody) -> dict[str, Any]:
@@ -71,9 +69,7 @@ def template_variables(body: ChatBody) -> dict[str, Any]:
 
 def _check_template_options(body: ChatBody) -> None:
     """Raise RequestError for what no template can do."""
-    for name in body.chat_template_kwargs:
-        if name in RESERVED_VARIABLES:
-            raise invalid(f"chat_template_kwargs cannot set {name}", "chat_template_kwargs")
+    check_variables(body.chat_template_kwargs)
     if body.continue_final_message and (
         body.messages is None or body.messages[-1]["role"] != "assistant"
     ):

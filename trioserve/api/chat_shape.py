@@ -26,6 +26,11 @@ class ChatShape:
         """See ReplyShape."""
         return self.logprobs is not None
 
+    @property
+    def num_entries(self) -> int:
+        """See ReplyShape."""
+        return 0 if self.logprobs is None else 1 + self.logprobs.num_top
+
     def opening(self, num_choices: int) -> list[Chunk]:
         """Each choice's role, in index order: client helpers append choices by position."""
         role = {"role": "assistant", "content": ""}

@@ -33,6 +33,11 @@ class CompletionShape:
         """See ReplyShape."""
         return self.logprobs is not None
 
+    @property
+    def num_entries(self) -> int:
+        """See ReplyShape."""
+        return 0 if self.logprobs is None else 1 + self.logprobs.num_top
+
     def opening(self, num_choices: int) -> list[Chunk]:
         """Completions begin with their text."""
         return []

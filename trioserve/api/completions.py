@@ -9,13 +9,12 @@ from trioserve.api.errors import invalid
 from trioserve.api.generation import (
     Limit,
     check_limit,
-    check_model,
     generate_request,
     limit_of,
     open_generation,
 )
 from trioserve.api.logprobs import CompletionLogprobs
-from trioserve.api.model_names import generating_model
+from trioserve.api.model_names import find_model, generating_model, shown_name
 from trioserve.api.prompts import encode_prompts, encode_with_offsets
 from trioserve.api.replies import respond
 from trioserve.api.schema.completions import (
@@ -50,7 +49,7 @@ async def complete(engine: Engine) -> Response:
     body = parse_completion(data)
     model, config = generating_model(engine, body.model), engine.config
     check_limits(body, limits_of(config, model.info.vocab_size))
-    check_model(body.model, engine)
+    named = find_model(engine, body.model, is_generation=True)
     check_rules(body)
     fill_in_middle = _fill_in_middle(model, body)
     limit = limit_of(body, DEFAULT_MAX_TOKENS)
@@ -70,7 +69,7 @@ async def complete(engine: Engine) -> Response:
         ),
         has_hidden_states=body.return_hidden_states,
     )
-    return await respond(stream, body, shape, config)
+    return await respond(stream, body, shape, shown_name(body.model, named), config)
 
 
 def _fill_in_middle(model: ServedModel, body: CompletionBody) -> FillInMiddle | None:

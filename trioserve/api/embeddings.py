@@ -3,7 +3,6 @@
 from base64 import b64encode
 from collections.abc import Sequence
 from contextlib import ExitStack
-from math import inf
 from uuid import uuid4
 
 import numpy as np
@@ -13,26 +12,23 @@ import trio
 from quart import Response
 
 from trioserve.api.accounting import RequestAccount, current_account
+from trioserve.api.admission import wait_started
 from trioserve.api.body import read_json_object
 from trioserve.api.connection import open_request
 from trioserve.api.errors import invalid
-from trioserve.api.model_names import find_model, shown_name
-from trioserve.api.prompts import LONG_TEXT_BYTES, context_exceeded
+from trioserve.api.model_names import embedding_model, find_model, shown_name
+from trioserve.api.prompts import encode_inputs
 from trioserve.api.schema.declare import check_limits
 from trioserve.api.schema.embeddings import EmbeddingBody, parse_embedding
 from trioserve.api.schema.limits import limits_of
-from trioserve.api.schema.tokens import Prompt, TokenIds
 from trioserve.engine.embedding import EmbeddingRequest, OpenEmbedding, Vector
 from trioserve.engine.engine import Engine
 from trioserve.engine.served import ServedEmbedder
-from trioserve.errors import Unavailable
 
 log = structlog.get_logger("trioserve.api")
 
 _VECTORS_AT_ONCE = 16
 """Vectors written between two checkpoints: a fraction of a millisecond."""
-
-_tokenizing = trio.CapacityLimiter(2)
 
 
 async def embed(engine: Engine) -> Response:
@@ -40,14 +36,12 @@ async def embed(engine: Engine) -> Response:
     data = await read_json_object()
     engine.check_serving()
     body = parse_embedding(data)
-    named = find_model(engine, body.model, is_generation=False)
-    model = engine.embedding_batch.model
+    model = embedding_model(engine, body.model)
     check_limits(body, limits_of(engine.config, model.info.vocab_size))
+    named = find_model(engine, body.model, is_generation=False)
     check_dimensions(body.dimensions, model)
     engine.check_embedding_queue()
-    inputs = await _encode(model, body.input)
-    for index, token_ids in enumerate(inputs):
-        _check_length(token_ids, index, len(inputs), model.info.max_model_len)
+    inputs = await encode_inputs(model, body.input)
     request = EmbeddingRequest(f"embd-{uuid4().hex}", inputs, engine.config.request_timeout)
     opened = await _open_embedding(engine, request)
     vectors = await opened.wait_vectors()
@@ -78,16 +72,7 @@ async def _open_embedding(engine: Engine, request: EmbeddingRequest) -> OpenEmbe
     connection = open_request()
     _log_at_end(connection.stack, request, current_account())
     opened = connection.stack.enter_context(engine.open_embedding(request))
-    connection.on_end = lambda: engine.abort(opened, "disconnected")
-    queue_timeout_s = engine.config.queue_timeout
-    with trio.move_on_after(inf if queue_timeout_s is None else queue_timeout_s) as queue:
-        await opened.wait_started()
-    if queue.cancelled_caught:
-        engine.abort(opened, "queue_timeout")
-        raise Unavailable(
-            f"The request waited longer than {queue_timeout_s} s for a free slot.",
-            code="queue_timeout",
-        )
+    await wait_started(engine, connection, opened)
     return opened
 
 
@@ -105,31 +90,6 @@ def _log_at_end(stack: ExitStack, request: EmbeddingRequest, account: RequestAcc
             )
 
     stack.callback(write)
-
-
-async def _encode(model: ServedEmbedder, inputs: Sequence[Prompt]) -> tuple[TokenIds, ...]:
-    """The ids of each text, token ids as they are. A checkpoint if the texts are long."""
-
-    def work() -> tuple[TokenIds, ...]:
-        return tuple(
-            tuple(model.tokenizer.encode(model.prompt + text)) if isinstance(text, str) else text
-            for text in inputs
-        )
-
-    if sum(len(text.encode()) for text in inputs if isinstance(text, str)) <= LONG_TEXT_BYTES:
-        return work()
-    # Abandoned when the client leaves: it touches nothing but the text, and it holds its place in
-    # the limiter until it is done.
-    return await trio.to_thread.run_sync(work, limiter=_tokenizing, abandon_on_cancel=True)
-
-
-def _check_length(token_ids: TokenIds, index: int, num_inputs: int, most: int) -> None:
-    name = "input" if num_inputs == 1 else f"input[{index}]"
-    if not token_ids:
-        # Not every text has tokens: some vocabularies lack control characters.
-        raise invalid(f"{name} cannot be empty", name)
-    if len(token_ids) > most:
-        raise context_exceeded(most, f"your prompt has {len(token_ids)} tokens", name)
 
 
 def _shortened(vector: Vector, size: int) -> Vector:

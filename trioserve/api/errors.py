@@ -6,11 +6,11 @@ from typing import Any
 import orjson
 from attrs import field, frozen
 
+from trioserve.engine.state import EngineState, refusal
 from trioserve.errors import (
     EngineDead,
     ModelNotFound,
     RequestError,
-    RequestFailed,
     TrioserveError,
     Unavailable,
 )
@@ -82,8 +82,7 @@ def to_api_error(error: TrioserveError, request_id: str) -> ApiError:
             retry = {"Retry-After": str(error.retry_after_s)}
             return ApiError(503, error.message, error.code, headers=retry)
         case EngineDead():
-            message = "The engine has failed; the server is exiting."
-            return ApiError(503, message, "engine_dead", headers={"Retry-After": "1"})
+            return to_api_error(refusal(EngineState.DEAD), request_id)
         case ChatTemplateError():
             message = f"Invalid request: chat template error: {error.detail}"
             return ApiError(400, message, "invalid_value", "messages")
@@ -93,7 +92,5 @@ def to_api_error(error: TrioserveError, request_id: str) -> ApiError:
                 "with --chat-template"
             )
             return ApiError(400, message, "invalid_value", "messages")
-        case RequestFailed():
-            return internal_error(request_id)
-        case _:
+        case _:  # RequestFailed, and what nobody thought of
             return internal_error(request_id)

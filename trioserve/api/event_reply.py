@@ -6,7 +6,7 @@ import trio
 from attrs import define, field
 
 from trioserve.api.reply_shape import Chunk, Frame, HiddenState
-from trioserve.api.stream_writer import StreamWriter
+from trioserve.api.stream_writer import ITEMS_AT_ONCE, StreamWriter
 from trioserve.api.whole_reply import LARGE_REPLY_ITEMS
 from trioserve.core import TokenLogprobs
 from trioserve.engine.request import Delta, Token
@@ -32,8 +32,14 @@ class EventReply(StreamWriter):
             self._is_opened = True
             opening = self.frame.shape.opening(len(self.stream.choices))
             pieces += map(self.frame.chunk, opening)
+        num_items = 0
         for delta in deltas:
             pieces += await self._chunks_of(delta)
+            num_items += 1 + len(delta.tokens) * self.frame.shape.num_entries
+            if num_items >= ITEMS_AT_ONCE:
+                # An abort ends as many choices at once as the request has.
+                num_items = 0
+                await trio.lowlevel.checkpoint()
         if not self._num_open:
             pieces += self._ending()
         return b"".join(pieces)
@@ -65,7 +71,7 @@ class EventReply(StreamWriter):
 
     async def _echo(self, index: int, read: tuple[TokenLogprobs, ...]) -> Chunk | None:
         work = partial(self.frame.shape.echo, index, read)
-        if len(read) <= LARGE_REPLY_ITEMS:
+        if len(read) * self.frame.shape.num_entries <= LARGE_REPLY_ITEMS:
             return work()
         return await trio.to_thread.run_sync(work, abandon_on_cancel=True)
 

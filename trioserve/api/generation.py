@@ -1,29 +1,25 @@
 """From token ids to an open stream: what the endpoints that generate do alike."""
 
 from collections.abc import Sequence
-from math import inf
 from uuid import uuid4
 
-import trio
 from attrs import frozen
 
 from trioserve.api.accounting import current_account
+from trioserve.api.admission import wait_started
 from trioserve.api.connection import open_request
 from trioserve.api.errors import invalid, quoted
-from trioserve.api.model_names import find_model
 from trioserve.api.params import sampling_params, stop_params
 from trioserve.api.prompts import context_exceeded
 from trioserve.api.schema.chat import ChatBody
 from trioserve.api.schema.completions import CompletionBody
 from trioserve.api.schema.generation import TokenIds
 from trioserve.api.schema.rules import MIN_TOKENS, check_min_tokens
-from trioserve.config import ServerConfig
 from trioserve.core import ModelInfo, ReadoutParams
 from trioserve.engine.engine import Engine
 from trioserve.engine.request import GenerateRequest, Generation
 from trioserve.engine.served import ServedModel
 from trioserve.engine.stream import RequestStream
-from trioserve.errors import Unavailable
 
 Body = CompletionBody | ChatBody
 
@@ -58,19 +54,6 @@ def check_limit(body: Body, limit: Limit, model: ServedModel) -> None:
     """Raise RequestError for a `min_tokens` over the limit, whatever the prompt leaves of that."""
     eos_ids = model.tokenizer.eos_token_ids
     check_min_tokens(body, limit.max_tokens, eos_ids, model.info.vocab_size)
-
-
-def check_model(model: str, engine: Engine) -> None:
-    """Raise RequestError unless `model` generates, ModelNotFound if it is not served here."""
-    find_model(engine, model, is_generation=True)
-
-
-def shown_model(model: str, config: ServerConfig) -> str:
-    """The name of the model in a reply: as sent, or the canonical one for a name that is not ours.
-
-    Such a name gets here only where any is allowed.
-    """
-    return model if _is_served(model, config) else config.served_names[0]
 
 
 def fit_limit(limit: Limit, num_prompt_tokens: int, info: ModelInfo, capacity_tokens: int) -> int:
@@ -136,16 +119,7 @@ async def open_generation(engine: Engine, request: GenerateRequest) -> RequestSt
     _check_names(engine, request)
     stream = connection.stack.enter_context(engine.open_stream(request))
     current_account().stream = stream
-    connection.on_end = lambda: engine.abort(stream, "disconnected")
-    queue_timeout_s = engine.config.queue_timeout
-    with trio.move_on_after(inf if queue_timeout_s is None else queue_timeout_s) as queue:
-        await stream.wait_started()
-    if queue.cancelled_caught:
-        engine.abort(stream, "queue_timeout")
-        raise Unavailable(
-            f"The request waited longer than {queue_timeout_s} s for a free slot.",
-            code="queue_timeout",
-        )
+    await wait_started(engine, connection, stream)
     return stream
 
 
@@ -153,7 +127,3 @@ def _check_names(engine: Engine, request: GenerateRequest) -> None:
     for name in (request.request_id, *request.handles):
         if engine.batch.handles.find(name) is not None:
             raise invalid(f"rid '{quoted(name)}' is already in use", "rid")
-
-
-def _is_served(model: str, config: ServerConfig) -> bool:
-    return model.strip() in (*config.served_names, config.model_path)

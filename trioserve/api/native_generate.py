@@ -6,8 +6,9 @@ from uuid import uuid4
 from quart import Response
 
 from trioserve.api.body import read_json_object
-from trioserve.api.errors import invalid, quoted
+from trioserve.api.errors import invalid
 from trioserve.api.generation import Limit, fit_limit, open_generation
+from trioserve.api.model_names import generating_model
 from trioserve.api.native_reply import NativeFrame, native_respond
 from trioserve.api.prompts import encode_prompts
 from trioserve.api.schema.declare import check_limits
@@ -41,18 +42,6 @@ async def native_generate(engine: Engine) -> Response:
     prompts = await _encode(model, body)
     stream = await open_generation(engine, _request(engine, body, prompts))
     return await native_respond(NativeFrame(stream, body, model.tokenizer), config)
-
-
-def generating_model(engine: Engine) -> ServedModel:
-    """The model that generates, which no field of the body has to name.
-
-    Raises RequestError where there is none, and Unavailable until models are loaded.
-    """
-    directory = engine.directory
-    if not any(model.info.is_generation for model in directory.models):
-        name = quoted(directory.primary.names[0])
-        raise invalid(f"the model '{name}' does not support generation", None, "wrong_model_kind")
-    return engine.model
 
 
 async def _encode(model: ServedModel, body: NativeGenerateBody) -> tuple[TokenIds, ...]:

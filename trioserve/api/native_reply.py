@@ -13,7 +13,7 @@ from trioserve.api.accounting import current_account
 from trioserve.api.native_logprobs import NativeLogprobs
 from trioserve.api.schema.native_generate import NativeGenerateBody
 from trioserve.api.sse import event, stream_response
-from trioserve.api.stream_writer import StreamWriter
+from trioserve.api.stream_writer import ITEMS_AT_ONCE, StreamWriter
 from trioserve.api.whole_reply import LARGE_REPLY_ITEMS
 from trioserve.config import ServerConfig
 from trioserve.core import Finish, FinishReason
@@ -132,7 +132,9 @@ class NativeWriter(StreamWriter):
 
     async def _events_of(self, deltas: tuple[Delta, ...]) -> bytes:
         pieces = []
-        for delta in deltas:
+        for number, delta in enumerate(deltas, 1):
+            if number % ITEMS_AT_ONCE == 0:
+                await trio.lowlevel.checkpoint()
             sample = self.frame.add(self._samples, delta)
             # Tokens whose text is held back change nothing that is shown.
             if delta.text or delta.tokens or delta.finish is not None:

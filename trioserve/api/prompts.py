@@ -8,9 +8,9 @@ import trio
 
 from trioserve.api.errors import invalid
 from trioserve.api.schema.generation import Prompt, TokenIds
-from trioserve.engine.served import ServedModel
+from trioserve.engine.served import ServedEmbedder, ServedModel
 from trioserve.errors import RequestError
-from trioserve.text.chat_template import NO_VARIABLES
+from trioserve.text.chat_template import NO_VARIABLES, RESERVED_VARIABLES
 from trioserve.text.token_offsets import OffsetText
 
 LONG_TEXT_BYTES = 16 * 1024
@@ -71,6 +71,35 @@ async def encode_with_offsets(
     return await _run(work, sum(map(_num_bytes, prompts)))
 
 
+async def encode_inputs(model: ServedEmbedder, inputs: Sequence[Prompt]) -> tuple[TokenIds, ...]:
+    """The ids of each text to embed; token ids as they are. A checkpoint if the texts are long.
+
+    Raises RequestError, which names the input.
+    """
+    most = model.info.max_model_len
+    names = ["input"] if len(inputs) == 1 else [f"input[{i}]" for i in range(len(inputs))]
+
+    def work() -> tuple[TokenIds, ...]:
+        texts = [model.prompt + each if isinstance(each, str) else each for each in inputs]
+        for text, name in zip(texts, names, strict=True):
+            if isinstance(text, str):
+                _check_text(model, text, most, name)
+            elif len(text) > most:
+                raise context_exceeded(most, f"your prompt has {len(text)} tokens", name)
+        encoded = []
+        for text, name in zip(texts, names, strict=True):
+            ids = tuple(model.tokenizer.encode(text)) if isinstance(text, str) else text
+            if not ids:
+                # Not every text has tokens: some vocabularies lack control characters.
+                raise invalid(f"{name} cannot be empty", name)
+            if len(ids) > most:
+                raise context_exceeded(most, f"your prompt has {len(ids)} tokens", name)
+            encoded.append(ids)
+        return tuple(encoded)
+
+    return await _run(work, sum(_num_bytes(each) for each in inputs if isinstance(each, str)))
+
+
 async def encode_messages(
     model: ServedModel,
     messages: Sequence[Mapping[str, Any]],
@@ -94,7 +123,24 @@ async def encode_messages(
         return _require_tokens(tuple(token_ids), "messages")
 
     num_bytes = sum(map(_num_bytes, _texts(messages)))
-    return await _run(work, num_bytes + (len(orjson.dumps(variables)) if variables else 0))
+    return await _run(work, num_bytes + (json_size(variables) if variables else 0))
+
+
+def check_variables(variables: Mapping[str, Any]) -> None:
+    """Raise RequestError if a client's variables would hide what a template is given anyhow."""
+    for name in variables:
+        if name in RESERVED_VARIABLES:
+            raise invalid(f"chat_template_kwargs cannot set {name}", "chat_template_kwargs")
+
+
+def json_size(value: Any) -> int:
+    """Bytes of JSON, as a measure of the work that a client's object makes."""
+    try:
+        return len(orjson.dumps(value))
+    except orjson.JSONEncodeError:
+        # It was read from JSON, so this can only mean that it is nested deeper than orjson writes,
+        # which is less deep than it reads.
+        return LONG_TEXT_BYTES + 1
 
 
 def context_exceeded(max_model_len: int, what: str, param: str) -> RequestError:
@@ -106,7 +152,9 @@ def context_exceeded(max_model_len: int, what: str, param: str) -> RequestError:
     )
 
 
-def _check_text(model: ServedModel, text: str, most_tokens: int, param: str) -> None:
+def _check_text(
+    model: ServedModel | ServedEmbedder, text: str, most_tokens: int, param: str
+) -> None:
     least = model.tokenizer.least_tokens(text)
     if least > most_tokens:
         what = f"your prompt has at least {least} tokens"

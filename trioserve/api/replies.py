@@ -4,7 +4,7 @@ from quart import Response
 
 from trioserve.api.accounting import current_account
 from trioserve.api.event_reply import EventReply
-from trioserve.api.generation import Body, shown_model
+from trioserve.api.generation import Body
 from trioserve.api.reply_shape import Frame, ReplyShape
 from trioserve.api.sse import stream_response
 from trioserve.api.whole_reply import whole_reply
@@ -13,14 +13,14 @@ from trioserve.engine.stream import RequestStream
 
 
 async def respond(
-    stream: RequestStream, body: Body, shape: ReplyShape, config: ServerConfig
+    stream: RequestStream, body: Body, shape: ReplyShape, model: str, config: ServerConfig
 ) -> Response:
-    """The response, streamed or whole as asked for. A checkpoint.
+    """The response, streamed or whole as asked for, from `model`. A checkpoint.
 
     Raises TrioserveError if a whole answer failed; a stream that has begun carries its error.
     """
     account = current_account()
-    frame = Frame(stream, body, shape, shown_model(body.model, config), account.created)
+    frame = Frame(stream, body, shape, model, account.created)
     if body.stream:
         writer = EventReply(stream, account, config.sse_ping_interval, frame)
         return stream_response(writer.events())

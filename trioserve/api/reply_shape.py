@@ -4,6 +4,7 @@ from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
+import orjson
 from attrs import frozen
 
 from trioserve.api.generation import Body
@@ -47,6 +48,10 @@ class ReplyShape(Protocol):
     def has_logprobs(self) -> bool:
         """Whether tokens are shown; if not, `tokens` below are none."""
 
+    @property
+    def num_entries(self) -> int:
+        """Logprobs written for each token shown."""
+
     def opening(self, num_choices: int) -> list[Chunk]:
         """Choices of the chunks that precede all others, in order."""
 
@@ -76,8 +81,8 @@ class Frame:
     model: str
     created: int
 
-    def reply(self, choices: list[Chunk]) -> Chunk:
-        """A whole answer."""
+    def reply(self, choices: list[orjson.Fragment]) -> Chunk:
+        """A whole answer, of choices that are JSON already."""
         head = self._head(self.shape.reply_object)
         return {**head, "choices": choices, "usage": total_usage(self.stream)}
 

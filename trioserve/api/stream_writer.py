@@ -8,13 +8,16 @@ import trio
 from attrs import define, field
 
 from trioserve.api.accounting import RequestAccount
-from trioserve.api.errors import to_api_error
+from trioserve.api.errors import ApiError, internal_error, to_api_error
 from trioserve.api.sse import DONE, PING, error_event
 from trioserve.engine.request import Delta
 from trioserve.engine.stream import RequestStream
 from trioserve.errors import TrioserveError
 
 log = structlog.get_logger("trioserve.api")
+
+ITEMS_AT_ONCE = 500
+"""Choices and logprobs written between two checkpoints: a few milliseconds."""
 
 
 @define(eq=False)
@@ -52,6 +55,9 @@ class StreamWriter:
                     self._sent_at = trio.current_time()
         except TrioserveError as error:
             yield self._failed(error)
+        except Exception as error:  # a bug; the client is told as much as it is by a 500
+            log.error("internal error", id=self.account.request_id, exc_info=error)
+            yield self._ended_by(internal_error(self.account.request_id), error)
 
     async def _receive(self) -> tuple[Delta, ...] | None:
         """The next deltas, or None if it is time for a ping. A checkpoint."""
@@ -61,8 +67,11 @@ class StreamWriter:
 
     def _failed(self, error: TrioserveError) -> bytes:
         answer = to_api_error(error, self.account.request_id)
-        self.account.outcome = str(answer.status)
-        self.account.error = str(error)
         if answer.status == 500:
             log.error("request failed", id=self.stream.request.request_id, error=str(error))
+        return self._ended_by(answer, error)
+
+    def _ended_by(self, answer: ApiError, error: Exception) -> bytes:
+        self.account.outcome = str(answer.status)
+        self.account.error = str(error)
         return error_event(answer) + DONE

@@ -8,7 +8,7 @@ import trio
 from quart import Response
 
 from trioserve.api.body import read_json_object
-from trioserve.api.prompts import LONG_TEXT_BYTES
+from trioserve.api.prompts import LONG_TEXT_BYTES, check_variables, json_size
 from trioserve.api.schema.declare import check_limits
 from trioserve.api.schema.limits import limits_of
 from trioserve.api.schema.tokenize import (
@@ -34,6 +34,7 @@ async def tokenize(engine: Engine) -> Response:
     model = _find_model(engine, body.model)
     check_limits(body, limits_of(engine.config, model.info.vocab_size))
     check_tokenize_rules(body)
+    check_variables(body.chat_template_kwargs)
     return await _respond(lambda: _tokenized(model, body), data)
 
 
@@ -88,7 +89,7 @@ async def _respond(work: Callable[[], dict[str, Any]], data: dict[str, Any]) -> 
     def serialize() -> bytes:
         return orjson.dumps(work())
 
-    if len(orjson.dumps(data)) <= LONG_TEXT_BYTES:
+    if json_size(data) <= LONG_TEXT_BYTES:
         answer = serialize()
     else:
         # Abandoned when the client leaves: it touches nothing but the text, and it holds its place

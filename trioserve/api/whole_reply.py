@@ -12,8 +12,8 @@ from trioserve.core import Finish, TokenLogprobs
 from trioserve.engine.request import Delta, Token
 
 LARGE_REPLY_ITEMS = 5000
-"""Choices and tokens shown; larger replies are made off the event loop, where they would hold up
-streams."""
+"""Choices, tokens, their logprobs and numbers; larger replies are made off the event loop, where
+they would hold up streams."""
 
 
 @define(eq=False)
@@ -53,12 +53,15 @@ async def whole_reply(frame: Frame) -> bytes:
     collected: dict[int, _Collected] = {}
     num_open = len(stream.choices)
     num_items = 0
+    # Candidates that are ranked have each token's own logprob, shown or not.
+    num_entries = max(frame.shape.num_entries, int(is_ranked))
     while num_open:
         for delta in await stream.receive():
             choice = collected.setdefault(delta.index, _Collected())
             choice.add(delta, with_tokens=with_tokens)
             num_open -= delta.finish is not None
-            num_items += len(delta.prompt_logprobs) + len(delta.tokens) * with_tokens
+            num_items += (len(delta.prompt_logprobs) + len(delta.tokens)) * num_entries
+            num_items += 0 if delta.hidden_state is None else delta.hidden_state.size
     outcomes = [collected[index].outcome() for index in range(len(stream.choices))]
     work = partial(_serialize, frame, best_outcomes(outcomes, body.num_samples, body.n))
     if num_items + len(outcomes) <= LARGE_REPLY_ITEMS:
@@ -69,5 +72,9 @@ async def whole_reply(frame: Frame) -> bytes:
 
 def _serialize(frame: Frame, outcomes: list[Outcome]) -> bytes:
     whole = frame.shape.whole
-    choices = [whole(index, outcome) for index, outcome in enumerate(outcomes)]
+    # One by one: a call of orjson keeps other threads out, and so does a large garbage collection.
+    choices = [
+        orjson.Fragment(orjson.dumps(whole(index, outcome)))
+        for index, outcome in enumerate(outcomes)
+    ]
     return orjson.dumps(frame.reply(choices))
