@@ -42,7 +42,7 @@ def test_a_completion(server: ServerProcess, curl: Curl) -> None:
     body = {"prompt": "Once upon a time", "max_tokens": 128, "temperature": 0.8}
     got = answered(curl(server, "/v1/completions", **body))
     assert got["object"] == "text_completion"
-    assert got["choices"][0]["text"]
+    assert isinstance(got["choices"][0]["text"], str)
     assert 0 < got["usage"]["completion_tokens"] <= 128
 
 
@@ -68,7 +68,8 @@ def test_a_streamed_chat(server: ServerProcess, curl: Curl) -> None:
     assert events[-1] == "data: [DONE]"
     chunks = [json.loads(event.removeprefix("data: ")) for event in events[:-1]]
     assert {chunk["object"] for chunk in chunks} == {"chat.completion.chunk"}
-    assert len(chunks) > 5
+    assert chunks[0]["choices"][0]["delta"] == {"role": "assistant", "content": ""}
+    assert chunks[-1]["choices"][0]["finish_reason"] in {"length", "stop"}
 
 
 @pytest.mark.row("S-X-10", "S-H-007")
@@ -78,7 +79,7 @@ def test_a_raw_prompt_is_answered_as_a_chat(server: ServerProcess, curl: Curl) -
     assert got["object"] == "chat.completion"
     (choice,) = got["choices"]
     assert choice["message"]["role"] == "assistant"
-    assert choice["message"]["content"]
+    assert isinstance(choice["message"]["content"], str)
     # The chat template would have added its own.
     assert got["usage"]["prompt_tokens"] == 4
 
@@ -90,7 +91,7 @@ def test_top_k_is_a_field_of_the_body(server: ServerProcess, curl: Curl) -> None
     got = answered(
         curl(server, "/v1/chat/completions", messages=messages, max_tokens=200, **sampling)
     )
-    assert got["choices"][0]["message"]["content"]
+    assert isinstance(got["choices"][0]["message"]["content"], str)
 
 
 @pytest.mark.row("S-X-14", "S-M-004", "S-M-005")

@@ -6,6 +6,8 @@ The reference is transformers' own float32 forward of the same weights.
 from __future__ import annotations
 
 import json
+from contextlib import ExitStack
+from functools import cache
 from typing import TYPE_CHECKING
 
 import pytest
@@ -13,7 +15,7 @@ from attrs import frozen
 from tokenizers import Tokenizer
 
 from tests.clients.environments import HERE
-from tests.clients.kit import MODEL, base_url, run
+from tests.clients.kit import MODEL, Client, base_url
 from tests.correctness.reference import Reference
 from trioserve.config import DEFAULT_MODEL
 from trioserve.model.loader import resolve_model
@@ -38,6 +40,10 @@ class Likelihood:
     is_greedy: bool
 
 
+Samples = dict[tuple[str, str], Likelihood]
+"""By context and continuation."""
+
+
 @pytest.fixture(scope="module")
 def model_directory() -> Path:
     return resolve_model(DEFAULT_MODEL)
@@ -49,6 +55,7 @@ def expected(model_directory: Path) -> Callable[[str, str], Likelihood]:
     reference = Reference(model_directory)
     tokenizer = Tokenizer.from_file(str(model_directory / "tokenizer.json"))
 
+    @cache
     def likelihood(context: str, continuation: str) -> Likelihood:
         token_ids = tokenizer.encode(context + continuation).ids
         num_tokens = len(token_ids) - len(tokenizer.encode(context).ids)
@@ -63,8 +70,8 @@ def expected(model_directory: Path) -> Callable[[str, str], Likelihood]:
     return likelihood
 
 
-def read_samples(folder: Path) -> dict[tuple[str, str], Likelihood]:
-    """What the harness wrote down, by context and continuation."""
+def read_samples(folder: Path) -> Samples:
+    """What the harness wrote down."""
     (path,) = folder.rglob("samples_*.jsonl")
     read = {}
     for line in path.read_text(encoding="utf-8").splitlines():
@@ -75,16 +82,14 @@ def read_samples(folder: Path) -> dict[tuple[str, str], Likelihood]:
     return read
 
 
-@pytest.mark.row("S-N-004", "S-C-028", "S-C-029", "S-C-049", "S-C-050", "S-C-005", "S-C-006")
-@pytest.mark.parametrize("is_tokenized", [True, False], ids=["token_ids", "texts"])
-def test_log_likelihoods_are_those_of_transformers(
+def start_harness(
+    environment: Environment,
     server: ServerProcess,
-    environment: Callable[[str], Environment],
     model_directory: Path,
-    expected: Callable[[str, str], Likelihood],
-    tmp_path: Path,
+    output: Path,
+    *,
     is_tokenized: bool,
-) -> None:
+) -> Client:
     model = {
         "model": MODEL,
         "base_url": base_url(server) + "/completions",
@@ -100,16 +105,50 @@ def test_log_likelihoods_are_those_of_transformers(
         "tasks": "trioserve_choices",
         "include_path": str(TASK),
         "batch_size": "8",
-        "output_path": str(tmp_path / "output"),
+        "output_path": str(output),
     }
-    run(
-        *(environment("lm-eval").python, "-m", "lm_eval", "run", "--log_samples"),
+    return Client(
+        *(environment.python, "-m", "lm_eval", "run", "--log_samples"),
         *(f"--{name}={value}" for name, value in flags.items()),
         cwd=TASK,
-        timeout_s=200,
-        variables={"HF_HOME": str(tmp_path / "hub")},
+        variables={"HF_HOME": str(output / "hub")},
     )
-    got = read_samples(tmp_path / "output")
+
+
+@pytest.fixture(scope="module")
+def all_samples(
+    running_server: ServerProcess,
+    environment: Callable[[str], Environment],
+    model_directory: Path,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> dict[bool, Samples]:
+    """What the harness read from the server, for token ids and for texts; it runs for both at once,
+    since it takes longer to start than to ask."""
+    outputs = {flag: tmp_path_factory.mktemp("lm_eval") for flag in (True, False)}
+    with ExitStack() as stack:
+        runs = {
+            flag: stack.enter_context(
+                start_harness(
+                    *(environment("lm-eval"), running_server, model_directory, output),
+                    is_tokenized=flag,
+                )
+            )
+            for flag, output in outputs.items()
+        }
+        for run in runs.values():
+            run.output(timeout_s=200)
+    return {flag: read_samples(output) for flag, output in outputs.items()}
+
+
+@pytest.mark.row("S-N-004", "S-C-028", "S-C-029", "S-C-049", "S-C-050", "S-C-004", "S-C-006")
+@pytest.mark.parametrize("is_tokenized", [True, False], ids=["token_ids", "texts"])
+@pytest.mark.usefixtures("server")
+def test_log_likelihoods_are_those_of_transformers(
+    all_samples: dict[bool, Samples],
+    expected: Callable[[str, str], Likelihood],
+    is_tokenized: bool,
+) -> None:
+    got = all_samples[is_tokenized]
     items = [json.loads(line) for line in (TASK / "items.jsonl").read_text().splitlines()]
     wanted = {
         (item["question"], " " + choice): expected(item["question"], " " + choice)

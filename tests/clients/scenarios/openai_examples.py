@@ -3,9 +3,11 @@
 The answers are printed whole; an example that raised gives {"raised": name, …} in its place.
 """
 
+import asyncio
 import traceback
 from typing import Any
 
+import openai
 from client import done, items, main
 
 EMBEDDING_MODEL = "embedding/name"
@@ -187,19 +189,25 @@ def plain(answer: Any) -> Any:
     return answer.model_dump(exclude_unset=True) if hasattr(answer, "model_dump") else answer
 
 
+async def attempt(example: Any, client: Any, model: str) -> Any:
+    try:
+        return plain(await example(client, model))
+    except Exception as error:
+        return {
+            "raised": type(error).__name__,
+            "code": getattr(error, "code", None),
+            "param": getattr(error, "param", None),
+            "traceback": traceback.format_exc(),
+        }
+
+
 async def run_all(client: Any, model: str) -> dict[str, Any]:
-    answers = {}
-    for example in EXAMPLES:
-        try:
-            answers[example.__name__] = plain(await example(client, model))
-        except Exception as error:
-            answers[example.__name__] = {
-                "raised": type(error).__name__,
-                "code": getattr(error, "code", None),
-                "param": getattr(error, "param", None),
-                "traceback": traceback.format_exc(),
-            }
-    return answers
+    """All at once, as one batch of the server: the sync client is used from threads."""
+    attempts = [attempt(example, client, model) for example in EXAMPLES]
+    if isinstance(client, openai.OpenAI):
+        attempts = [asyncio.to_thread(asyncio.run, attempt) for attempt in attempts]
+    answers = await asyncio.gather(*attempts)
+    return {example.__name__: answer for example, answer in zip(EXAMPLES, answers, strict=True)}
 
 
 if __name__ == "__main__":
