@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 import structlog
 from quart import Response
 
-from trioserve.api.body import read_json_object
+from trioserve.api.body import read_body
 from trioserve.api.errors import quoted
 from trioserve.api.schema.abort import parse_abort
 from trioserve.engine.batch import Batch
@@ -27,15 +27,17 @@ async def abort_request(engine: Engine) -> Response:
 
     Each aborted request's own reader gets its partial text, with `finish_reason: "abort"`.
     """
-    request = parse_abort(await read_json_object())
+    # Also while draining: that is when an operator wants it.
+    request = await read_body(parse_abort, lambda: _loaded(engine))
+    # The contract answers an unknown id like any other: the log is where one sees the difference.
     if request.abort_all:
-        num_aborted = _abort_all(engine)
+        log.info("abort of all requested", num_aborted=_abort_all(engine))
     else:
         assert request.rid is not None, "parse_abort lets neither through"
         num_aborted = _abort_one(engine, request.rid)
-    # The contract answers an unknown id like any other, so this is where one sees the difference.
-    log.info("abort requested", rid=quoted(request.rid or "all"), num_aborted=num_aborted)
-    return Response(b"", content_type="application/json")
+        log.info("abort requested", rid=quoted(request.rid), num_aborted=num_aborted)
+    # Plain, because nothing is not JSON.
+    return Response(b"", content_type="text/plain; charset=utf-8")
 
 
 def _abort_all(engine: Engine) -> int:

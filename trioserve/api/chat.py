@@ -4,7 +4,7 @@ from typing import Any
 
 from quart import Response
 
-from trioserve.api.body import read_json_object
+from trioserve.api.body import read_body
 from trioserve.api.chat_shape import ChatShape
 from trioserve.api.errors import invalid
 from trioserve.api.generation import (
@@ -31,9 +31,7 @@ NO_REASONING = "none"
 
 async def chat(engine: Engine) -> Response:
     """The handler. A checkpoint."""
-    data = await read_json_object()
-    engine.check_serving()
-    body = parse_chat(data)
+    body = await read_body(parse_chat, engine.check_serving)
     model, config = generating_model(engine, body.model), engine.config
     check_limits(body, limits_of(config, model.info.vocab_size))
     named = find_model(engine, body.model, is_generation=True)

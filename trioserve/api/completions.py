@@ -3,7 +3,7 @@
 from attrs import frozen
 from quart import Response
 
-from trioserve.api.body import read_json_object
+from trioserve.api.body import read_body
 from trioserve.api.completion_shape import CompletionShape
 from trioserve.api.errors import invalid
 from trioserve.api.generation import (
@@ -44,9 +44,7 @@ class _Prompts:
 
 async def complete(engine: Engine) -> Response:
     """The handler. A checkpoint."""
-    data = await read_json_object()
-    engine.check_serving()
-    body = parse_completion(data)
+    body = await read_body(parse_completion, engine.check_serving)
     model, config = generating_model(engine, body.model), engine.config
     check_limits(body, limits_of(config, model.info.vocab_size))
     named = find_model(engine, body.model, is_generation=True)

@@ -13,7 +13,7 @@ from quart import Response
 
 from trioserve.api.accounting import RequestAccount, current_account
 from trioserve.api.admission import wait_started
-from trioserve.api.body import read_json_object
+from trioserve.api.body import read_body
 from trioserve.api.connection import open_request
 from trioserve.api.errors import invalid
 from trioserve.api.model_names import embedding_model, find_model, shown_name
@@ -33,9 +33,7 @@ _VECTORS_AT_ONCE = 16
 
 async def embed(engine: Engine) -> Response:
     """The handler. A checkpoint."""
-    data = await read_json_object()
-    engine.check_serving()
-    body = parse_embedding(data)
+    body = await read_body(parse_embedding, engine.check_serving)
     model = embedding_model(engine, body.model)
     check_limits(body, limits_of(engine.config, model.info.vocab_size))
     named = find_model(engine, body.model, is_generation=False)

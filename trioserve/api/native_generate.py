@@ -5,7 +5,7 @@ from uuid import uuid4
 
 from quart import Response
 
-from trioserve.api.body import read_json_object
+from trioserve.api.body import read_body
 from trioserve.api.errors import invalid
 from trioserve.api.generation import Limit, fit_limit, open_generation
 from trioserve.api.model_names import generating_model
@@ -29,9 +29,7 @@ from trioserve.errors import RequestError
 
 async def native_generate(engine: Engine) -> Response:
     """The handler. A checkpoint."""
-    data = await read_json_object()
-    engine.check_serving()
-    body = parse_native_generate(data)
+    body = await read_body(parse_native_generate, engine.check_serving)
     model, config = generating_model(engine), engine.config
     check_limits(body, limits_of(config, model.info.vocab_size))
     check_native_rules(body)

@@ -1,6 +1,6 @@
 """From prompts and messages to token ids, and the refusal of those that cannot be served."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 import orjson
@@ -20,6 +20,9 @@ _BYTES_A_TOKEN = 4
 
 T = TypeVar("T")
 
+Check = Callable[[], None]
+"""Called between two texts: ends the work of a thread whose request has gone."""
+
 _tokenizing = trio.CapacityLimiter(2)
 
 
@@ -33,17 +36,17 @@ async def encode_prompts(
     """
     texts = [prompt for prompt in prompts if isinstance(prompt, str)]
 
-    def work() -> tuple[TokenIds, ...]:
+    def work(check: Check) -> tuple[TokenIds, ...]:
         for text in texts:
             _check_text(model, text, most_tokens, "prompt")
         return tuple(
             _require_tokens(tuple(model.tokenizer.encode(prompt)), "prompt")
             if isinstance(prompt, str)
             else prompt
-            for prompt in prompts
+            for prompt in checked(prompts, check)
         )
 
-    return await _run(work, sum(map(_num_bytes, texts)))
+    return await run_long(work, sum(map(_num_bytes, texts)))
 
 
 async def encode_with_offsets(
@@ -51,7 +54,7 @@ async def encode_with_offsets(
 ) -> tuple[OffsetText, ...]:
     """The same for prompts to be echoed: a text as it is, ids as the text that they stand for."""
 
-    def work() -> tuple[OffsetText, ...]:
+    def work(check: Check) -> tuple[OffsetText, ...]:
         for prompt in prompts:
             if isinstance(prompt, str):
                 _check_text(model, prompt, most_tokens, "prompt")
@@ -62,13 +65,13 @@ async def encode_with_offsets(
             model.tokenizer.encode_with_offsets(prompt)
             if isinstance(prompt, str)
             else model.tokenizer.decode_with_offsets(prompt, skip_special_tokens)
-            for prompt in prompts
+            for prompt in checked(prompts, check)
         )
         for each in placed:
             _require_tokens(each.token_ids, "prompt")
         return placed
 
-    return await _run(work, sum(map(_num_bytes, prompts)))
+    return await run_long(work, sum(map(_num_bytes, prompts)))
 
 
 async def encode_inputs(model: ServedEmbedder, inputs: Sequence[Prompt]) -> tuple[TokenIds, ...]:
@@ -79,7 +82,7 @@ async def encode_inputs(model: ServedEmbedder, inputs: Sequence[Prompt]) -> tupl
     most = model.info.max_model_len
     names = ["input"] if len(inputs) == 1 else [f"input[{i}]" for i in range(len(inputs))]
 
-    def work() -> tuple[TokenIds, ...]:
+    def work(check: Check) -> tuple[TokenIds, ...]:
         texts = [model.prompt + each if isinstance(each, str) else each for each in inputs]
         for text, name in zip(texts, names, strict=True):
             if isinstance(text, str):
@@ -87,7 +90,7 @@ async def encode_inputs(model: ServedEmbedder, inputs: Sequence[Prompt]) -> tupl
             elif len(text) > most:
                 raise context_exceeded(most, f"your prompt has {len(text)} tokens", name)
         encoded = []
-        for text, name in zip(texts, names, strict=True):
+        for text, name in checked(zip(texts, names, strict=True), check):
             ids = tuple(model.tokenizer.encode(text)) if isinstance(text, str) else text
             if not ids:
                 # Not every text has tokens: some vocabularies lack control characters.
@@ -97,7 +100,7 @@ async def encode_inputs(model: ServedEmbedder, inputs: Sequence[Prompt]) -> tupl
             encoded.append(ids)
         return tuple(encoded)
 
-    return await _run(work, sum(_num_bytes(each) for each in inputs if isinstance(each, str)))
+    return await run_long(work, sum(_num_bytes(each) for each in inputs if isinstance(each, str)))
 
 
 async def encode_messages(
@@ -113,7 +116,7 @@ async def encode_messages(
     Raises RequestError, ChatTemplateError or ChatTemplateMissing.
     """
 
-    def work() -> TokenIds:
+    def work(_: Check) -> TokenIds:
         text = model.tokenizer.render_chat(
             messages, continues_final_message=continues_final_message, variables=variables
         )
@@ -123,7 +126,29 @@ async def encode_messages(
         return _require_tokens(tuple(token_ids), "messages")
 
     num_bytes = sum(map(_num_bytes, _texts(messages)))
-    return await _run(work, num_bytes + (json_size(variables) if variables else 0))
+    return await run_long(work, num_bytes + (json_size(variables) if variables else 0))
+
+
+def checked(values: Iterable[T], check: Check) -> Iterator[T]:
+    """The values, with a check before each."""
+    for value in values:
+        check()
+        yield value
+
+
+async def run_long(
+    work: Callable[[Check], T], num_bytes: int, limiter: trio.CapacityLimiter = _tokenizing
+) -> T:
+    """The result of `work`, off the event loop if its texts are long. A checkpoint then.
+
+    Abandoned when the client leaves: it touches nothing but the texts. It holds its place in the
+    limiter until it comes to its next check.
+    """
+    if num_bytes <= LONG_TEXT_BYTES:
+        return work(lambda: None)
+    return await trio.to_thread.run_sync(
+        work, trio.from_thread.check_cancelled, limiter=limiter, abandon_on_cancel=True
+    )
 
 
 def check_variables(variables: Mapping[str, Any]) -> None:
@@ -166,14 +191,6 @@ def _require_tokens(token_ids: TokenIds, param: str) -> TokenIds:
         # Not every text has tokens: some vocabularies lack control characters.
         raise invalid("Prompt cannot be empty", param)
     return token_ids
-
-
-async def _run(work: Callable[[], T], num_bytes: int) -> T:
-    if num_bytes <= LONG_TEXT_BYTES:
-        return work()
-    # Abandoned when the client leaves: it touches nothing but the text, and it holds its place in
-    # the limiter until it is done.
-    return await trio.to_thread.run_sync(work, limiter=_tokenizing, abandon_on_cancel=True)
 
 
 def _num_bytes(prompt: Prompt) -> int:

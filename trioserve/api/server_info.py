@@ -27,6 +27,7 @@ def server_info(engine: Engine) -> dict[str, Any]:
     }
     return {
         **configured,
+        "is_embedding": not info.is_generation,
         "model_path": info.path,
         "served_model_name": config.served_names[0],
         "served_model_names": config.served_names,

@@ -105,7 +105,8 @@ def _resolve_hub_id(hub_id: str, stop: threading.Event) -> Path:
     except Exception as error:  # network, authorization, unknown name, offline: one answer
         reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         raise ConfigError(
-            f"model {hub_id} is not a local folder, not {DEFAULT_MODEL}, and not available from "
+            f"model {hub_id} is not a local folder, not {DEFAULT_MODEL} or "
+            f"{PACKAGED_EMBEDDER}, and not available from "
             f"the Hugging Face hub ({reason}); check the name or give a local folder"
         ) from error
     return _resolve_directory(Path(folder), stop)
