@@ -116,6 +116,7 @@ async def test_a_shortage_takes_the_pages_of_the_stalled_stream_first(start: Sta
     bench.check_idle()
 
 
+@pytest.mark.case(73)
 async def test_the_driver_never_waits_for_a_reader(start: StartBench) -> None:
     bench = await start(num_pages=200)
     with bench.engine.open_stream(request(b"stalled", NUM_TOKENS, num_samples=3)) as stalled:

@@ -74,6 +74,7 @@ async def test_a_disconnect_during_prefill_is_noticed_before_the_first_token(
     assert await metric(server, "generation_tokens_total") == generated
 
 
+@pytest.mark.case(73)
 async def test_a_reader_that_takes_nothing_is_aborted_after_the_stall_timeout(
     server: ServerProcess,
 ) -> None:

@@ -160,7 +160,8 @@ class GenerationBody(UnsupportedFields):
     stop_regex: tuple[str, ...] = param(
         Patterns(MAX_STOP_REGEXES, MAX_STOP_REGEX_CHARS),
         (),
-        "Patterns (Python's `regex` package) that end a choice.",
+        "Patterns (Python's `regex` package) that end a choice. What may still become a match is "
+        "held back from a stream; an empty match ends nothing.",
     )
     no_stop_trim: bool = param(Boolean(), False, "Keep in the text what stopped the choice.")
     skip_special_tokens: bool = param(Boolean(), True, "Leave special tokens out of the text.")
