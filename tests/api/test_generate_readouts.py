@@ -8,7 +8,6 @@ import trio.testing
 
 from tests.api.kit import COMPLETIONS, StartApi
 from tests.api.native import META, both, generate
-from trioserve.api import native_reply
 from trioserve.core import ReadoutParams
 from trioserve.testing.fake_readout import fake_state
 from trioserve.testing.fake_text import EOS_ID
@@ -139,7 +138,7 @@ async def test_large_answers_are_made_off_the_event_loop(
     body: dict[str, Any],
     is_large: bool,
 ) -> None:
-    monkeypatch.setattr(native_reply, "LARGE_REPLY_ITEMS", 100)
+    monkeypatch.setattr("trioserve.api.off_loop.LARGE_REPLY_ITEMS", 100)
     bench = await start("x" * 40, num_pages=256)
     calls = []
     run_sync = trio.to_thread.run_sync

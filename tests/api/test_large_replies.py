@@ -10,7 +10,7 @@ import trio.testing
 
 from tests.api.kit import CHAT, COMPLETIONS, JSON, StartApi, body_for
 from tests.api.native import GENERATE
-from trioserve.api import event_reply, native_reply, whole_reply
+from trioserve.api import event_reply, native_reply
 from trioserve.api.chat_shape import ChatShape
 from trioserve.api.completion_shape import CompletionShape
 from trioserve.api.native_reply import NativeFrame
@@ -93,6 +93,6 @@ async def test_every_logprob_counts_towards_the_size_of_an_answer(
         return await run_sync(*args, **kwargs)
 
     monkeypatch.setattr(trio.to_thread, "run_sync", record)
-    monkeypatch.setattr(whole_reply, "LARGE_REPLY_ITEMS", 20)
+    monkeypatch.setattr("trioserve.api.off_loop.LARGE_REPLY_ITEMS", 20)
     assert (await bench.post(path, **fields)).status == 200
     assert bool(in_threads) == is_large

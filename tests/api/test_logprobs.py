@@ -7,7 +7,6 @@ import pytest
 from tests.api.answers import Answer
 from tests.api.kit import COMPLETIONS, PROMPT, StartApi
 from tests.text.conftest import sentencepiece_backend
-from trioserve.api import whole_reply
 from trioserve.api.logprobs import CompletionLogprobs
 from trioserve.core import ReadoutParams, TokenLogprobs
 from trioserve.engine.request import Token
@@ -159,8 +158,7 @@ async def test_a_large_reply_is_the_same_though_it_is_made_elsewhere(
     bench = await start("abc")
     fields: dict[str, Any] = {"prompt": ["one", "two"], "logprobs": 2, "echo": True, "n": 2}
     small = await bench.post(COMPLETIONS, **fields)
-    monkeypatch.setattr(whole_reply, "LARGE_REPLY_ITEMS", 1)
-    monkeypatch.setattr("trioserve.api.event_reply.LARGE_REPLY_ITEMS", 1)
+    monkeypatch.setattr("trioserve.api.off_loop.LARGE_REPLY_ITEMS", 1)
     large = await bench.post(COMPLETIONS, **fields)
     assert large.json()["choices"] == small.json()["choices"]
     streamed = await bench.post(COMPLETIONS, stream=True, **fields)

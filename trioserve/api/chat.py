@@ -19,9 +19,9 @@ from trioserve.api.prompts import check_variables, encode_messages, encode_promp
 from trioserve.api.replies import respond
 from trioserve.api.schema.chat import ChatBody, parse_chat
 from trioserve.api.schema.declare import check_limits
-from trioserve.api.schema.generation import TokenIds
 from trioserve.api.schema.limits import limits_of
 from trioserve.api.schema.rules import check_rules
+from trioserve.api.schema.tokens import TokenIds
 from trioserve.core import ReadoutParams
 from trioserve.engine.engine import Engine
 from trioserve.engine.served import ServedModel

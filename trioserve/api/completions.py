@@ -23,9 +23,9 @@ from trioserve.api.schema.completions import (
     parse_completion,
 )
 from trioserve.api.schema.declare import check_limits
-from trioserve.api.schema.generation import TokenIds
 from trioserve.api.schema.limits import limits_of
 from trioserve.api.schema.rules import check_rules
+from trioserve.api.schema.tokens import TokenIds
 from trioserve.core import ReadoutParams
 from trioserve.engine.engine import Engine
 from trioserve.engine.served import ServedModel

@@ -5,9 +5,9 @@ from functools import partial
 import trio
 from attrs import define, field
 
+from trioserve.api.off_loop import off_loop
 from trioserve.api.reply_shape import Chunk, Frame, HiddenState
 from trioserve.api.stream_writer import ITEMS_AT_ONCE, StreamWriter
-from trioserve.api.whole_reply import LARGE_REPLY_ITEMS
 from trioserve.core import TokenLogprobs
 from trioserve.engine.request import Delta, Token
 
@@ -71,9 +71,7 @@ class EventReply(StreamWriter):
 
     async def _echo(self, index: int, read: tuple[TokenLogprobs, ...]) -> Chunk | None:
         work = partial(self.frame.shape.echo, index, read)
-        if len(read) * self.frame.shape.num_entries <= LARGE_REPLY_ITEMS:
-            return work()
-        return await trio.to_thread.run_sync(work, abandon_on_cancel=True)
+        return await off_loop(work, len(read) * self.frame.shape.num_entries)
 
     def _ending(self) -> list[bytes]:
         """What comes between the last choice's end and the stream's."""

@@ -13,8 +13,8 @@ from trioserve.api.params import sampling_params, stop_params
 from trioserve.api.prompts import context_exceeded
 from trioserve.api.schema.chat import ChatBody
 from trioserve.api.schema.completions import CompletionBody
-from trioserve.api.schema.generation import TokenIds
 from trioserve.api.schema.rules import MIN_TOKENS, check_min_tokens
+from trioserve.api.schema.tokens import TokenIds
 from trioserve.core import ModelInfo, ReadoutParams
 from trioserve.engine.engine import Engine
 from trioserve.engine.request import GenerateRequest, Generation

@@ -1,6 +1,5 @@
 """`POST /generate`: SGLang's own endpoint."""
 
-import secrets
 from uuid import uuid4
 
 from quart import Response
@@ -10,6 +9,7 @@ from trioserve.api.errors import invalid
 from trioserve.api.generation import Limit, fit_limit, open_generation
 from trioserve.api.model_names import generating_model
 from trioserve.api.native_reply import NativeFrame, native_respond
+from trioserve.api.params import sampling_params, stop_params
 from trioserve.api.prompts import encode_prompts
 from trioserve.api.schema.declare import check_limits
 from trioserve.api.schema.limits import limits_of
@@ -20,7 +20,7 @@ from trioserve.api.schema.native_generate import (
 )
 from trioserve.api.schema.native_rules import check_min_new_tokens, check_native_rules
 from trioserve.api.schema.tokens import TokenIds
-from trioserve.core import ReadoutParams, SamplingParams, StopParams
+from trioserve.core import ReadoutParams
 from trioserve.engine.engine import Engine
 from trioserve.engine.request import GenerateRequest, Generation
 from trioserve.engine.served import ServedModel
@@ -68,8 +68,8 @@ def _request(
             Generation(
                 prompt,
                 max_tokens,
-                _sampling(sampling),
-                _stop(sampling),
+                sampling_params(sampling),
+                stop_params(sampling),
                 _readout(body, len(prompt)),
                 sampling.skip_special_tokens,
             )
@@ -103,32 +103,6 @@ def _limit(body: NativeGenerateBody, sampling: NativeSampling) -> Limit:
         is_explicit=sampling.max_new_tokens is not None,
         param="max_new_tokens",
         prompt_param=body.prompt_param,
-    )
-
-
-def _sampling(sampling: NativeSampling) -> SamplingParams:
-    seed = sampling.sampling_seed
-    return SamplingParams(
-        temperature=sampling.temperature,
-        top_p=sampling.top_p,
-        top_k=sampling.top_k,
-        min_p=sampling.min_p,
-        seed=secrets.randbits(63) if seed is None else seed,
-        frequency_penalty=sampling.frequency_penalty,
-        presence_penalty=sampling.presence_penalty,
-        repetition_penalty=sampling.repetition_penalty,
-        logit_bias=sampling.logit_bias,
-    )
-
-
-def _stop(sampling: NativeSampling) -> StopParams:
-    return StopParams(
-        strings=sampling.stop,
-        token_ids=frozenset(sampling.stop_token_ids),
-        is_eos_ignored=sampling.ignore_eos,
-        regexes=sampling.stop_regex,
-        is_kept=sampling.no_stop_trim,
-        min_tokens=sampling.min_new_tokens,
     )
 
 

@@ -1,6 +1,5 @@
 """The answer of `/generate`: SGLang's own shape, whole or as a stream of cumulative events."""
 
-from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -11,10 +10,10 @@ from quart import Response
 
 from trioserve.api.accounting import current_account
 from trioserve.api.native_logprobs import NativeLogprobs
+from trioserve.api.off_loop import off_loop
 from trioserve.api.schema.native_generate import NativeGenerateBody
 from trioserve.api.sse import event, stream_response
 from trioserve.api.stream_writer import ITEMS_AT_ONCE, StreamWriter
-from trioserve.api.whole_reply import LARGE_REPLY_ITEMS
 from trioserve.config import ServerConfig
 from trioserve.core import Finish, FinishReason
 from trioserve.engine.request import Delta
@@ -139,7 +138,7 @@ class NativeWriter(StreamWriter):
             # Tokens whose text is held back change nothing that is shown.
             if delta.text or delta.tokens or delta.finish is not None:
                 num_items = self.frame.num_items(sample)
-                pieces.append(await _off_loop(partial(self._event, sample), num_items))
+                pieces.append(await off_loop(partial(self._event, sample), num_items))
         return b"".join(pieces)
 
     def _event(self, sample: _Sample) -> bytes:
@@ -168,16 +167,8 @@ async def native_respond(frame: NativeFrame, config: ServerConfig) -> Response:
         return orjson.dumps(payloads if frame.is_list else payloads[0])
 
     num_items = sum(map(frame.num_items, samples.values()))
-    data = await _off_loop(serialize, num_items + len(samples))
+    data = await off_loop(serialize, num_items + len(samples))
     return Response(data, content_type="application/json")
-
-
-async def _off_loop(work: Callable[[], bytes], num_items: int) -> bytes:
-    """Large answers are made in a thread, where they hold up no stream. A checkpoint then."""
-    if num_items <= LARGE_REPLY_ITEMS:
-        return work()
-    # Abandoned when the client leaves: it touches nothing that anybody else changes.
-    return await trio.to_thread.run_sync(work, abandon_on_cancel=True)
 
 
 def _finish_reason(finish: Finish | None, num_tokens: int) -> dict[str, Any] | None:

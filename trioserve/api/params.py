@@ -3,10 +3,11 @@
 import secrets
 
 from trioserve.api.schema.generation import GenerationBody
+from trioserve.api.schema.native_generate import NativeSampling
 from trioserve.core import SamplingParams, StopParams
 
 
-def sampling_params(body: GenerationBody) -> SamplingParams:
+def sampling_params(body: GenerationBody | NativeSampling) -> SamplingParams:
     """How tokens are drawn; a seed is made for a request that names none."""
     return SamplingParams(
         temperature=body.temperature,
@@ -21,7 +22,7 @@ def sampling_params(body: GenerationBody) -> SamplingParams:
     )
 
 
-def stop_params(body: GenerationBody) -> StopParams:
+def stop_params(body: GenerationBody | NativeSampling) -> StopParams:
     """What ends a choice before its token limit."""
     return StopParams(
         strings=body.stop,

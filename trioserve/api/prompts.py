@@ -7,7 +7,7 @@ import orjson
 import trio
 
 from trioserve.api.errors import invalid
-from trioserve.api.schema.generation import Prompt, TokenIds
+from trioserve.api.schema.tokens import Prompt, TokenIds
 from trioserve.engine.served import ServedEmbedder, ServedModel
 from trioserve.errors import RequestError
 from trioserve.text.chat_template import NO_VARIABLES, RESERVED_VARIABLES

@@ -3,17 +3,13 @@
 from functools import partial
 
 import orjson
-import trio
 from attrs import define, field
 
 from trioserve.api.best_of import best_outcomes
+from trioserve.api.off_loop import off_loop
 from trioserve.api.reply_shape import Frame, HiddenState, Outcome
 from trioserve.core import Finish, TokenLogprobs
 from trioserve.engine.request import Delta, Token
-
-LARGE_REPLY_ITEMS = 5000
-"""Choices, tokens, their logprobs and numbers; larger replies are made off the event loop, where
-they would hold up streams."""
 
 
 @define(eq=False)
@@ -64,10 +60,7 @@ async def whole_reply(frame: Frame) -> bytes:
             num_items += 0 if delta.hidden_state is None else delta.hidden_state.size
     outcomes = [collected[index].outcome() for index in range(len(stream.choices))]
     work = partial(_serialize, frame, best_outcomes(outcomes, body.num_samples, body.n))
-    if num_items + len(outcomes) <= LARGE_REPLY_ITEMS:
-        return work()
-    # Abandoned when the client leaves: it touches nothing that anybody else changes.
-    return await trio.to_thread.run_sync(work, abandon_on_cancel=True)
+    return await off_loop(work, num_items + len(outcomes))
 
 
 def _serialize(frame: Frame, outcomes: list[Outcome]) -> bytes:

@@ -21,10 +21,8 @@ from trioserve.api.schema.kinds import (
 )
 from trioserve.api.schema.limits import Limits
 from trioserve.api.schema.patterns import Patterns
-from trioserve.api.schema.tokens import LogitBias, Prompt, StopTokenIds, TokenIds
+from trioserve.api.schema.tokens import LogitBias, StopTokenIds
 from trioserve.api.schema.unsupported import UnsupportedFields
-
-__all__ = ["GenerationBody", "ModelName", "Prompt", "TokenIds"]
 
 MAX_SAMPLES = 128
 MAX_STOPS = 64

@@ -77,6 +77,16 @@ class NativeSampling:
     custom_params: None = unbuilt("Parameters of code that runs in the server.")
 
     @property
+    def seed(self) -> int | None:
+        """`sampling_seed`, by the name that it has on the other endpoints."""
+        return self.sampling_seed
+
+    @property
+    def min_tokens(self) -> int:
+        """`min_new_tokens`, by the name that it has on the other endpoints."""
+        return self.min_new_tokens
+
+    @property
     def max_tokens(self) -> int:
         """Most tokens generated, before it is known what the prompt leaves of that."""
         return DEFAULT_MAX_NEW_TOKENS if self.max_new_tokens is None else self.max_new_tokens

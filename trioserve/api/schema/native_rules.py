@@ -5,7 +5,7 @@ from collections.abc import Collection
 from trioserve.api.errors import invalid
 from trioserve.api.schema.native_generate import NativeGenerateBody, NativeSampling
 from trioserve.api.schema.one_or_many import OneOrMany
-from trioserve.api.schema.rules import Rule
+from trioserve.api.schema.rules import Rule, require_rules
 
 
 def _is_uneven(values: OneOrMany | None, body: NativeGenerateBody) -> bool:
@@ -64,9 +64,7 @@ NO_TOKEN_LEFT = "min_new_tokens needs a token that does not stop the sample"
 
 def check_native_rules(body: NativeGenerateBody) -> None:
     """Raise RequestError for the first rule that is broken."""
-    for rule in NATIVE_RULES:
-        if rule.is_broken(body):
-            raise invalid(rule.message, rule.param, rule.code)
+    require_rules(NATIVE_RULES, body)
 
 
 def check_min_new_tokens(

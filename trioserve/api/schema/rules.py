@@ -4,7 +4,7 @@ Apart from parsing, because the contract has the model looked up in between. Eac
 table, which the API's document lists too: a schema cannot say them.
 """
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from typing import Any
 
 from attrs import frozen
@@ -75,11 +75,16 @@ NO_TOKEN_LEFT = "min_tokens needs a token that does not stop the choice"
 RULES: dict[type, tuple[Rule, ...]] = {CompletionBody: COMPLETION_RULES, ChatBody: CHAT_RULES}
 
 
-def check_rules(body: CompletionBody | ChatBody) -> None:
+def require_rules(rules: Iterable[Rule], body: Any) -> None:
     """Raise RequestError for the first rule that is broken."""
-    for rule in RULES[type(body)]:
+    for rule in rules:
         if rule.is_broken(body):
             raise invalid(rule.message, rule.param, rule.code)
+
+
+def check_rules(body: CompletionBody | ChatBody) -> None:
+    """Raise RequestError for the first rule of its endpoint that is broken."""
+    require_rules(RULES[type(body)], body)
 
 
 def check_min_tokens(
