@@ -6,6 +6,7 @@ import trio.testing
 
 from tests.embeddings.conftest import StartBench
 from tests.embeddings.kit import check_vectors, leave_when_blocked, make_bench, request
+from trioserve.engine.abort_reason import AbortReason
 from trioserve.engine.embedding import OpenEmbedding
 from trioserve.errors import EngineDead, RequestFailed, Unavailable
 
@@ -55,10 +56,10 @@ async def test_an_abort_is_idempotent_and_its_reader_is_told(start: StartBench) 
     bench = await start(is_automatic=False)
     with bench.engine.open_embedding(request(b"a")) as opened:
         for _ in range(3):
-            bench.engine.abort(opened, "disconnected")
-        with pytest.raises(RequestFailed, match="disconnected"):
+            bench.engine.abort(opened, AbortReason.STALLED)
+        with pytest.raises(RequestFailed, match="stalled"):
             await opened.wait_vectors()
-    assert bench.aborted("disconnected") == 1
+    assert bench.aborted("stalled") == 1
     assert bench.aborted("cancelled") == 0
     bench.finish_all()
     await trio.testing.wait_all_tasks_blocked()
@@ -69,9 +70,9 @@ async def test_an_abort_after_the_last_vector_changes_nothing(start: StartBench)
     bench = await start()
     with bench.engine.open_embedding(request(b"a")) as opened:
         await opened.wait_vectors()
-        bench.engine.abort(opened, "disconnected")
+        bench.engine.abort(opened, AbortReason.STALLED)
         check_vectors(await opened.wait_vectors(), b"a")
-    assert bench.aborted("disconnected") == 0
+    assert bench.aborted("stalled") == 0
 
 
 async def test_a_request_that_takes_too_long_is_refused(

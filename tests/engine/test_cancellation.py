@@ -9,6 +9,7 @@ import trio
 import trio.testing
 
 from tests.engine.kit import StartBench, expected, read_all, request
+from trioserve.engine.abort_reason import AbortReason
 
 
 async def test_abort_during_prefill_keeps_pages_until_the_steps_in_flight_retire(
@@ -91,8 +92,8 @@ async def test_abort_is_idempotent_and_counted_once(start: StartBench) -> None:
     engine = bench.engine
     with engine.open_stream(request(b"abc", 200)) as stream:
         await stream.receive()
-        engine.abort(stream, "shutdown")
-        engine.abort(stream, "shutdown")
+        engine.abort(stream, AbortReason.SHUTDOWN)
+        engine.abort(stream, AbortReason.SHUTDOWN)
         texts = await read_all(stream)
         assert len(texts) == 1
     counted = {

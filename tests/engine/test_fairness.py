@@ -7,6 +7,7 @@ import trio
 import trio.testing
 
 from tests.engine.kit import Bench, StartBench, expected, read_all, request
+from trioserve.engine.abort_reason import AbortReason
 
 LONG_PROMPT = bytes(range(32, 122)) * 2
 
@@ -97,7 +98,7 @@ async def test_a_freed_slot_is_taken_by_the_next_plan(start: StartBench) -> None
             await bench.finish_step()
             num_before = len(bench.runner.plans)
             assert not second.is_started
-            bench.engine.abort(first, "cancelled")
+            bench.engine.abort(first, AbortReason.CANCELLED)
             await bench.finish_step()
             # The steps that were in flight when the slot came free, and then its own.
             assert len(bench.runner.plans) == num_before + 1

@@ -5,6 +5,7 @@ import trio.testing
 
 from tests.engine.kit import StartBench, expected, read_all, read_deltas, request
 from trioserve.core import FinishReason
+from trioserve.engine.abort_reason import AbortReason
 
 PROMPTS = [b"one", b"two", b"three"]
 HANDLES = ("r_0", "r_1", "r_2")
@@ -50,11 +51,11 @@ async def test_the_samples_of_one_prompt_are_aborted_alone(start: StartBench) ->
     with bench.engine.open_stream(asked) as stream:
         await bench.finish_step()
         await bench.finish_step()
-        batch.abort_generation(stream, 1, "aborted")
+        batch.abort_generation(stream, 1, AbortReason.REQUESTED)
         billed = [choice.num_tokens for choice in stream.choices[2:4]]
         bench.finish_all()
         deltas = await read_deltas(stream)
-        batch.abort_generation(stream, 1, "aborted")  # again: it has ended
+        batch.abort_generation(stream, 1, AbortReason.REQUESTED)  # again: it has ended
         assert [choice.num_tokens for choice in stream.choices[2:4]] == billed
     for index, of_choice in enumerate(deltas):
         text = "".join(delta.text for delta in of_choice)
@@ -66,7 +67,7 @@ async def test_the_samples_of_one_prompt_are_aborted_alone(start: StartBench) ->
         else:
             assert finish.reason is FinishReason.LENGTH
             assert text == expected(PROMPTS[index // 2], 6, index)
-    assert bench.engine.statistics.aborted.labels("aborted")._value.get() == 1
+    assert bench.engine.statistics.aborted.labels("requested")._value.get() == 1
     await trio.testing.wait_all_tasks_blocked()
     bench.check_idle()
 
@@ -74,9 +75,9 @@ async def test_the_samples_of_one_prompt_are_aborted_alone(start: StartBench) ->
 async def test_a_request_cut_short_twice_is_counted_once(start: StartBench) -> None:
     bench = await start(is_automatic=False)
     with bench.engine.open_stream(request(PROMPTS, 6)) as stream:
-        bench.engine.batch.abort_generation(stream, 0, "aborted")
+        bench.engine.batch.abort_generation(stream, 0, AbortReason.REQUESTED)
     aborted = bench.engine.statistics.aborted
-    assert aborted.labels("aborted")._value.get() == 1
+    assert aborted.labels("requested")._value.get() == 1
     assert aborted.labels("cancelled")._value.get() == 0
 
 
@@ -85,9 +86,9 @@ async def test_an_aborted_prompt_does_not_make_the_others_start(start: StartBenc
     with bench.engine.open_stream(request(b"first", 3)):
         await bench.device.wait_submitted()
         with bench.engine.open_stream(request(PROMPTS, 3)) as waiting:
-            bench.engine.batch.abort_generation(waiting, 0, "aborted")
+            bench.engine.batch.abort_generation(waiting, 0, AbortReason.REQUESTED)
             assert not waiting.is_started
-            bench.engine.abort(waiting, "aborted")
+            bench.engine.abort(waiting, AbortReason.REQUESTED)
             assert waiting.is_started, "its reader would wait for ever"
     bench.finish_all()
     await trio.testing.wait_all_tasks_blocked()

@@ -11,6 +11,7 @@ from attrs import frozen
 
 from tests.engine.kit import Bench, StartBench, expected, read_all, request
 from trioserve.core import Finish, FinishReason
+from trioserve.engine.abort_reason import AbortReason
 from trioserve.engine.stream import RequestStream
 
 PROMPTS = [bytes([65 + index]) * 10 for index in range(8)]
@@ -151,7 +152,7 @@ async def test_an_abort_before_the_last_token_is_committed_wins(start: StartBenc
         await reach_last_step(bench, stream)
         # The device has finished, and the driver will hear of it in its next turn.
         bench.device.finish()
-        bench.engine.abort(stream, "cancelled")
+        bench.engine.abort(stream, AbortReason.CANCELLED)
         await trio.testing.wait_all_tasks_blocked()
         assert stream.choices[0].finish == Finish(FinishReason.ABORT)
         assert stream.num_output_tokens == 3
@@ -166,7 +167,7 @@ async def test_an_abort_after_the_last_token_is_committed_changes_nothing(
     with bench.engine.open_stream(request(b"abc", 4)) as stream:
         await reach_last_step(bench, stream)
         await bench.finish_step()
-        bench.engine.abort(stream, "cancelled")
+        bench.engine.abort(stream, AbortReason.CANCELLED)
         assert stream.choices[0].finish == Finish(FinishReason.LENGTH)
         assert await read_all(stream) == [expected(b"abc", 4)]
     assert not next(iter(bench.engine.statistics.aborted.collect())).samples
@@ -205,7 +206,7 @@ async def test_one_choice_may_finish_in_the_step_that_another_is_aborted_in(
         while sum(choice.finish is not None for choice in stream.choices) < num_finished:
             await bench.finish_step()
         finished = [choice.finish for choice in stream.choices]
-        bench.engine.abort(stream, "cancelled")
+        bench.engine.abort(stream, AbortReason.CANCELLED)
         for before, choice in zip(finished, stream.choices, strict=True):
             assert choice.finish == (before or Finish(FinishReason.ABORT))
     while bench.device.unfinished:

@@ -6,6 +6,7 @@ import trio.testing
 
 from tests.engine.kit import StartBench, expected, read_deltas, request
 from trioserve.core import FinishReason, ReadoutParams, TokenLogprobs
+from trioserve.engine.abort_reason import AbortReason
 from trioserve.testing.fake_model import continuation
 from trioserve.testing.fake_readout import fake_state, fake_token_logprobs
 
@@ -122,7 +123,7 @@ async def test_a_prompt_that_was_not_read_to_its_end_gives_no_logprobs(start: St
     with bench.engine.open_stream(request(PROMPT, 5, readout=READOUT)) as stream:
         await bench.finish_step()
         assert len(stream.choices[0].prompt_logprobs) == 8
-        bench.engine.abort(stream, "shutdown")
+        bench.engine.abort(stream, AbortReason.SHUTDOWN)
         ((delta,),) = await read_deltas(stream)
     assert delta.finish is not None
     assert delta.finish.reason is FinishReason.ABORT

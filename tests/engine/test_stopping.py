@@ -5,6 +5,7 @@ import trio.testing
 
 from tests.engine.kit import StartBench, expected, read_all, read_deltas, request
 from trioserve.core import Finish, FinishReason, StopParams
+from trioserve.engine.abort_reason import AbortReason
 from trioserve.errors import RequestError
 
 WHOLE = expected(b"x", 30)
@@ -80,7 +81,7 @@ async def test_a_prompt_without_tokens_to_generate_can_be_aborted_half_way(
     bench = await start(is_automatic=False, max_step_tokens=8)
     with bench.engine.open_stream(request(bytes(range(40)), 0)) as stream:
         await bench.finish_step()
-        bench.engine.abort(stream, "shutdown")
+        bench.engine.abort(stream, AbortReason.SHUTDOWN)
         assert stream.choices[0].finish == Finish(FinishReason.ABORT)
     bench.finish_all()
     await trio.testing.wait_all_tasks_blocked()

@@ -28,6 +28,7 @@ from trioserve.api.containment import contain_connections
 from trioserve.api.end_process import end_process
 from trioserve.api.open_requests import watch_connections
 from trioserve.asyncio_host import AsyncioHost
+from trioserve.engine.abort_reason import AbortReason
 from trioserve.listen import open_listeners, set_user_timeout_on_listeners
 
 STALL_TIMEOUT_S = float(os.environ.get("SEAM_STALL_TIMEOUT_S", "30"))
@@ -41,7 +42,7 @@ class Count:
     aborted: int = 0
     ended: int = 0
 
-    def abort(self) -> None:
+    def abort(self, _: AbortReason) -> None:
         self.aborted += 1
 
     def end(self) -> None:

@@ -8,6 +8,8 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 
 from tests.http.traced_app import TracedApp
 from trioserve.api.open_requests import OpenRequest, OpenRequests, watch_connections
+from trioserve.engine.abort_reason import AbortReason
+from trioserve.listen import ConnectionSocket
 from trioserve.testing.memory_server import MemoryServer
 
 # On this clock a hang is for ever.
@@ -35,7 +37,7 @@ async def test_a_reader_that_takes_nothing_is_aborted_at_the_limit(
         await trio.sleep(1)
         # The write is shielded and, without a socket to shut down, goes on hanging; the sequences
         # are gone all the same.
-        assert app.trace == ["opened", "aborted"]
+        assert app.trace == ["opened", "aborted: stalled"]
         client.close()
         await wait_all_tasks_blocked()
         assert app.trace[-1] == "ended"
@@ -90,7 +92,7 @@ async def test_a_drain_ends_pending_writes_and_nothing_else(
         await server.connect().send("GET", "/silent")
         await wait_all_tasks_blocked()
         assert app.open_requests.end_pending_writes() == 1
-        assert app.trace == ["opened", "opened", "aborted"]
+        assert app.trace == ["opened", "opened", "aborted: shutdown"]
         stalled.close()
         await wait_all_tasks_blocked()
         assert len(app.open_requests) == 1
@@ -138,10 +140,35 @@ async def test_a_socket_that_nobody_named_is_found_by_its_addresses() -> None:
 
 async def test_a_client_that_closes_at_the_end_of_its_response_aborts_nothing() -> None:
     """The watch may look between the last byte and the end of the request."""
-    aborts: list[str] = []
+    aborts: list[AbortReason] = []
     request = OpenRequest(is_http2=False, addresses=None, opened_at=0.0)
-    request.on_end = lambda: aborts.append("aborted")
+    request.on_end = aborts.append
     request.is_finishing = True
-    request.end(is_connection_closed=True)
+    request.end(AbortReason.CANCELLED, is_connection_closed=True)
     assert aborts == []
     assert not request.cancel_scope.cancel_called
+
+
+async def test_a_client_that_the_watch_sees_leave_counts_like_any_other_that_left() -> None:
+    """Whether Hypercorn or the watch is first is chance, and no dashboard should see it."""
+    listeners = await trio.open_tcp_listeners(0, host="127.0.0.1")
+    async with listeners[0] as listener:
+        client = await trio.open_tcp_stream(*listener.socket.getsockname())
+        async with await listener.accept() as server, trio.open_nursery() as nursery:
+            request = OpenRequest(
+                is_http2=False,
+                addresses=None,
+                opened_at=trio.current_time(),
+                socket=ConnectionSocket.of(server.socket.fileno()),
+            )
+            reasons: list[AbortReason] = []
+            request.on_end = reasons.append
+            requests = OpenRequests()
+            watching = partial(watch_connections, requests, stall_timeout_s=30, poll_s=0.01)
+            with requests.opened(request), trio.fail_after(5):
+                nursery.start_soon(watching)
+                await client.aclose()
+                while not request.is_ended:
+                    await trio.sleep(0.01)
+            assert reasons == [AbortReason.CANCELLED]
+            nursery.cancel_scope.cancel()

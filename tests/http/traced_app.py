@@ -1,7 +1,6 @@
 """An app for tests inside one Trio run: it traces what becomes of its requests."""
 
 from collections.abc import AsyncIterator
-from functools import partial
 
 import trio
 from quart import Response
@@ -25,7 +24,7 @@ class TracedApp(ScopedApp):
     def open(self) -> None:
         self.trace.append("opened")
         request_stack().callback(self.trace.append, "ended")
-        open_request().on_end = partial(self.trace.append, "aborted")
+        open_request().on_end = lambda reason: self.trace.append(f"aborted: {reason}")
 
     async def stream(self) -> Response:
         self.open()

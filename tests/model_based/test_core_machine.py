@@ -24,6 +24,7 @@ from tests.model_based.kit import Core
 from tests.model_based.reference import POISON
 from trioserve.core import READ_NOTHING, ReadoutParams, StopParams
 from trioserve.engine import choice
+from trioserve.engine.abort_reason import AbortReason
 from trioserve.errors import EngineDead
 
 CAPACITY_TOKENS = 5
@@ -157,7 +158,7 @@ class CoreMachine(RuleBasedStateMachine):
     def drain(self) -> None:
         core = self.started()
         for client in core.clients:
-            core.abort(client, "shutdown")
+            core.abort(client, AbortReason.SHUTDOWN)
         while core.in_flight:
             core.check()
             core.finish()

@@ -8,6 +8,7 @@ from quart import Response
 from trioserve.api.body import read_body
 from trioserve.api.errors import quoted
 from trioserve.api.schema.abort import parse_abort
+from trioserve.engine.abort_reason import AbortReason
 from trioserve.engine.batch import Batch
 from trioserve.engine.embedding_batch import EmbeddingBatch
 from trioserve.engine.engine import Engine
@@ -17,9 +18,6 @@ if TYPE_CHECKING:
     from trioserve.engine.stream import RequestStream
 
 log = structlog.get_logger("trioserve.api")
-
-REASON = "requested"
-"""In the metrics: the client, or an operator, asked for it."""
 
 
 async def abort_request(engine: Engine) -> Response:
@@ -46,7 +44,7 @@ def _abort_all(engine: Engine) -> int:
         opened = batch.requests if isinstance(batch, EmbeddingBatch) else batch.streams
         unfinished += [request for request in opened if not request.is_finished]
     for request in unfinished:
-        engine.abort(request, REASON)
+        engine.abort(request, AbortReason.REQUESTED)
     return len(unfinished)
 
 
@@ -60,9 +58,9 @@ def _abort_one(engine: Engine, rid: str) -> int:
     if stream.is_finished:
         return 0
     if generation_index is None:
-        engine.abort(stream, REASON)
+        engine.abort(stream, AbortReason.REQUESTED)
     else:
-        engine.batch.abort_generation(stream, generation_index, REASON)
+        engine.batch.abort_generation(stream, generation_index, AbortReason.REQUESTED)
     return 1
 
 

@@ -13,6 +13,7 @@ from typing import NoReturn
 import trio
 from attrs import define, field
 
+from trioserve.engine.abort_reason import AbortReason
 from trioserve.listen import AddressPair, ConnectionSocket, TcpState, find_connections
 
 logger = getLogger(__name__)
@@ -37,11 +38,11 @@ class OpenRequest:
     """Cancelling it ends the request, wherever it is."""
     stack: ExitStack = field(factory=ExitStack, init=False)
     """Encloses both the handler and the sending of the body; its callbacks must not wait."""
-    on_end: Callable[[], None] | None = field(default=None, init=False)
-    """Called once when the watch ends this request, before anything else: aborts the request's
-    sequences, so that their pages are free although the write may hang for a while. Not called
-    when the response is finishing: its sequences have ended, and a client may close as soon as it
-    has read the end."""
+    on_end: Callable[[AbortReason], None] | None = field(default=None, init=False)
+    """Called once with the reason when the watch ends this request, before anything else: aborts
+    the request's sequences, so that their pages are free although the write may hang for a while.
+    Not called when the response is finishing: its sequences have ended, and a client may close as
+    soon as it has read the end."""
     is_finishing: bool = field(default=False, init=False)
     """The last body message is on its way: a cancellation now would hit the task that is about to
     close or recycle the connection, and there is nothing left to end."""
@@ -76,7 +77,7 @@ class OpenRequest:
                 self._write_began_at = now
         return 0.0 if self._write_began_at is None else now - self._write_began_at
 
-    def end(self, *, is_connection_closed: bool) -> None:
+    def end(self, reason: AbortReason, *, is_connection_closed: bool) -> None:
         """Aborts the sequences, then ends the request, then the connection. Not a checkpoint.
 
         The order matters: the pages come first, because the write may go on hanging where the
@@ -87,7 +88,7 @@ class OpenRequest:
         if not self.is_ended:
             self.is_ended = True
             if self.on_end is not None and not self.is_finishing:
-                self.on_end()
+                self.on_end(reason)
             # An HTTP/2 response waits for its reader without a shield, and its end closes nothing.
             if self.is_http2 or not self.is_finishing:
                 self.cancel_scope.cancel()
@@ -138,7 +139,7 @@ class OpenRequests:
         self.locate_sockets()
         pending = [request for request in self if request.is_write_pending]
         for request in pending:
-            request.end(is_connection_closed=True)
+            request.end(AbortReason.SHUTDOWN, is_connection_closed=True)
         return len(pending)
 
     def locate_sockets(self) -> None:
@@ -183,9 +184,12 @@ async def watch_connections(
                     logger.info(
                         "%s took nothing for %g s: aborted", _name(request), stall_timeout_s
                     )
-                request.end(is_connection_closed=request.is_ended or not request.is_http2)
+                request.end(
+                    AbortReason.STALLED,
+                    is_connection_closed=request.is_ended or not request.is_http2,
+                )
             elif state is not None and state.has_peer_closed and not request.is_http2:
-                request.end(is_connection_closed=True)
+                request.end(AbortReason.CANCELLED, is_connection_closed=True)
 
 
 def _name(request: OpenRequest) -> str:

@@ -11,6 +11,7 @@ from attrs import define, field, frozen
 
 from trioserve.core import Finish, FinishReason, SequenceId, StepNumber, TokenLogprobs
 from trioserve.device.base import RowReadout, StepResult
+from trioserve.engine.abort_reason import AbortReason
 from trioserve.engine.choice import Choice, Prompt
 from trioserve.engine.handles import Handles
 from trioserve.engine.served import ServedModel
@@ -79,7 +80,7 @@ class Batch:
             self._live[choice.sequence] = (stream, choice)
             self.scheduler.add(choice.sequence)
 
-    def abort(self, stream: RequestStream, reason: str) -> None:
+    def abort(self, stream: RequestStream, reason: AbortReason) -> None:
         """End what is left of the request. Idempotent: an ended choice stays as it ended.
 
         From here no further step includes it, no token is appended or billed; its pages are free
@@ -87,7 +88,9 @@ class Batch:
         """
         self._abort(stream, stream.choices, reason)
 
-    def abort_generation(self, stream: RequestStream, generation_index: int, reason: str) -> None:
+    def abort_generation(
+        self, stream: RequestStream, generation_index: int, reason: AbortReason
+    ) -> None:
         """The same for the samples of one of the request's prompts; the others go on."""
         num_samples = stream.request.num_samples
         first = generation_index * num_samples
@@ -103,7 +106,7 @@ class Batch:
             if stream.deadline == inf or stream.is_finished:
                 continue
             if stream.deadline <= now:
-                self.abort(stream, "timeout")
+                self.abort(stream, AbortReason.TIMEOUT)
             else:
                 next_deadline = min(next_deadline, stream.deadline)
         return next_deadline
@@ -113,12 +116,12 @@ class Batch:
         if stream.is_closed:
             return
         stream.is_closed = True
-        self.abort(stream, "cancelled")
+        self.abort(stream, AbortReason.CANCELLED)
         self.streams.discard(stream)
         self.handles.remove(stream)
         self.statistics.e2e_s.observe(self.clock() - stream.opened_at)
 
-    def fail(self, stream: RequestStream, error: TrioserveError, reason: str) -> None:
+    def fail(self, stream: RequestStream, error: TrioserveError, reason: AbortReason) -> None:
         """End the request with an error that its reader gets."""
         self.abort(stream, reason)
         stream.fail(error)
@@ -155,7 +158,7 @@ class Batch:
                 continue
             stream, choice = self._live[row.sequence]
             if index in failures:
-                self.fail(stream, RequestFailed(failures[index]), "failed")
+                self.fail(stream, RequestFailed(failures[index]), AbortReason.FAILED)
             else:
                 self._commit_row(stream, choice, row, token_id, result.readouts.get(index))
         self.statistics.throughput.add(self._num_generated - generated_before, self.clock())
@@ -209,13 +212,15 @@ class Batch:
         try:
             finish = choice.commit(token_id, logprobs)
         except TrioserveError as error:
-            self.fail(stream, error, "failed")
+            self.fail(stream, error, AbortReason.FAILED)
             return
         if finish is not None:
             self._end(choice, finish)
         stream.notify(choice)
 
-    def _abort(self, stream: RequestStream, choices: tuple[Choice, ...], reason: str) -> None:
+    def _abort(
+        self, stream: RequestStream, choices: tuple[Choice, ...], reason: AbortReason
+    ) -> None:
         # The newest first: taking a quarter of a million off the front of the queue, one by one,
         # holds everybody up for seconds.
         unfinished = [choice for choice in reversed(choices) if choice.finish is None]

@@ -7,6 +7,7 @@ import numpy.typing as npt
 import trio
 from attrs import define, field, frozen
 
+from trioserve.engine.abort_reason import AbortReason
 from trioserve.engine.state import EngineState, refusal
 from trioserve.errors import RequestError, RequestFailed, TrioserveError, Unavailable
 
@@ -95,15 +96,15 @@ class OpenEmbedding:
             raise self.error
 
 
-def aborted(request: EmbeddingRequest, reason: str) -> TrioserveError:
+def aborted(request: EmbeddingRequest, reason: AbortReason) -> TrioserveError:
     """What a request that was aborted ends with."""
     match reason:
-        case "shutdown":
+        case AbortReason.SHUTDOWN:
             return refusal(EngineState.DRAINING)
-        case "timeout":
+        case AbortReason.TIMEOUT:
             message = f"The request did not finish within {request.timeout_s:g} s."
             return Unavailable(message, code="overloaded")
-        case "requested":
+        case AbortReason.REQUESTED:
             # Not 503, which clients try again: somebody wants it to be over.
             return RequestError("The request was aborted.", param=None)
         case _:  # nobody waits for it any more

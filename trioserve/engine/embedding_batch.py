@@ -12,6 +12,7 @@ from attrs import define, field
 
 from trioserve.core import StepNumber
 from trioserve.device.base import StepResult
+from trioserve.engine.abort_reason import AbortReason
 from trioserve.engine.embedding import OpenEmbedding, aborted
 from trioserve.engine.served import ServedEmbedder
 from trioserve.engine.statistics import EngineStatistics
@@ -72,14 +73,14 @@ class EmbeddingBatch:
         self._waiting[opened] = deque(longest_first)
         self._num_waiting += len(inputs)
 
-    def abort(self, opened: OpenEmbedding, reason: str) -> None:
+    def abort(self, opened: OpenEmbedding, reason: AbortReason) -> None:
         """End the request without its vectors. Idempotent.
 
         From here no further step includes it, and what is in flight for it is dropped.
         """
         self.fail(opened, aborted(opened.request, reason), reason)
 
-    def fail(self, opened: OpenEmbedding, error: TrioserveError, reason: str) -> None:
+    def fail(self, opened: OpenEmbedding, error: TrioserveError, reason: AbortReason) -> None:
         """Like `abort`, with an error that its reader gets."""
         if opened.is_finished:
             return
@@ -94,7 +95,7 @@ class EmbeddingBatch:
             if opened.deadline == inf or opened.is_finished:
                 continue
             if opened.deadline <= now:
-                self.abort(opened, "timeout")
+                self.abort(opened, AbortReason.TIMEOUT)
             else:
                 next_deadline = min(next_deadline, opened.deadline)
         return next_deadline
@@ -104,7 +105,7 @@ class EmbeddingBatch:
         if opened.is_closed:
             return
         opened.is_closed = True
-        self.abort(opened, "cancelled")
+        self.abort(opened, AbortReason.CANCELLED)
         self.requests.discard(opened)
         self.statistics.e2e_s.observe(self.clock() - opened.opened_at)
 
@@ -130,7 +131,7 @@ class EmbeddingBatch:
             if opened.is_finished:  # aborted since it was planned
                 continue
             if row in failures:
-                self.fail(opened, RequestFailed(failures[row]), "failed")
+                self.fail(opened, RequestFailed(failures[row]), AbortReason.FAILED)
                 continue
             vector = result.readouts[row].vector
             assert vector is not None, f"step {plan.number} has no vector for row {row}"

@@ -9,6 +9,7 @@ import trio
 
 from trioserve.config import ServerConfig
 from trioserve.device.base import Device
+from trioserve.engine.abort_reason import AbortReason
 from trioserve.engine.batch import Batch
 from trioserve.engine.driver import Driver
 from trioserve.engine.embedding import EmbeddingRequest, OpenEmbedding
@@ -144,7 +145,7 @@ class Engine:
             request=request,
             deadline=inf if request.timeout_s is None else now + request.timeout_s,
             on_taken=self._wake,
-            on_deadline=lambda late: self.abort(late, "timeout"),
+            on_deadline=lambda late: self.abort(late, AbortReason.TIMEOUT),
             opened_at=now,
         )
         batch.add(stream)
@@ -166,7 +167,7 @@ class Engine:
         opened = OpenEmbedding(
             request=request,
             deadline=inf if request.timeout_s is None else now + request.timeout_s,
-            on_deadline=lambda late: self.abort(late, "timeout"),
+            on_deadline=lambda late: self.abort(late, AbortReason.TIMEOUT),
             opened_at=now,
         )
         batch.add(opened)
@@ -178,7 +179,7 @@ class Engine:
             self._wake()
             self._closed_request.set()
 
-    def abort(self, request: RequestStream | OpenEmbedding, reason: str) -> None:
+    def abort(self, request: RequestStream | OpenEmbedding, reason: AbortReason) -> None:
         """End what is left of the request; its reader is told. Not a checkpoint.
 
         Open choices end with `abort`; vectors that are not all there end with an error.
@@ -225,7 +226,7 @@ class Engine:
             await self._wait_closed()
             return
         for request in self._open_requests():
-            self.abort(request, "shutdown")
+            self.abort(request, AbortReason.SHUTDOWN)
         with trio.move_on_after(0.5):
             await self._wait_closed()
 
@@ -274,9 +275,9 @@ class Engine:
         self._state = EngineState.DEAD
         for request in self._open_requests():
             if isinstance(request, OpenEmbedding):
-                self.embedding_batch.fail(request, EngineDead(str(error)), "failed")
+                self.embedding_batch.fail(request, EngineDead(str(error)), AbortReason.FAILED)
             else:
-                self.batch.fail(request, EngineDead(str(error)), "failed")
+                self.batch.fail(request, EngineDead(str(error)), AbortReason.FAILED)
 
     def _check_fits(self, request: GenerateRequest) -> None:
         capacity = self.batch.scheduler.capacity_tokens()
