@@ -1,7 +1,7 @@
 """The nouns that every room shares. Imports no room."""
 
 from enum import StrEnum
-from typing import NewType
+from typing import NewType, Protocol
 
 from attrs import frozen
 
@@ -85,6 +85,49 @@ class ReadoutParams:
 
 
 READ_NOTHING = ReadoutParams()
+
+
+class TokenMask(Protocol):
+    """What one sequence may draw next, where a grammar has a say in it."""
+
+    def allowed(self) -> memoryview:
+        """The tokens that may be drawn next: bit i % 8 of byte i // 8 is token i's.
+
+        Tokens beyond the end may not. Called off the event loop while a step computes, by one
+        thread at a time, and nobody changes the state meanwhile; valid until the next call. May
+        raise: then the row fails, and no other.
+        """
+
+
+@frozen
+class CacheNamespace:
+    """Prefixes are shared within one and never between two.
+
+    A record and not a joined string: a salt that reads like an adapter's name is still a salt.
+    """
+
+    salt: str | None = None
+    """`cache_salt` of the request."""
+
+
+SHARED = CacheNamespace()
+
+
+@frozen
+class CachedTokens:
+    """Tokens of a prompt that were not computed for it, by where they came from."""
+
+    device: int = 0
+    host: int = 0
+    storage: int = 0
+
+    @property
+    def total(self) -> int:
+        """All of them."""
+        return self.device + self.host + self.storage
+
+
+NOTHING_CACHED = CachedTokens()
 
 
 @frozen

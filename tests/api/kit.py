@@ -174,11 +174,12 @@ class ApiBench:
         self.engine.batch.model = evolve(model, tokenizer=tokenizer, info=info)
 
     def check_idle(self) -> None:
-        """Every page is free and nothing is remembered."""
+        """Every page is free, or cached without a user, and nothing else is remembered."""
         batch = self.engine.batch
         batch.check()
         census = batch.pool.statistics()
-        assert census.free == census.total, census
+        assert census.free + census.cached == census.total, census
+        assert batch.scheduler.tree.num_unused == census.cached
         assert batch.is_idle
         assert not batch.streams
 

@@ -73,7 +73,7 @@ async def test_samples_of_a_seed_differ_from_each_other_and_not_between_requests
     second = await bench.post(path, n=4, seed=7, max_tokens=12, stream=True)
     assert len(set(first.texts())) == 4
     assert first.texts() == second.texts()
-    rows = {row.sample_index: row.sampling.seed for row in bench.runner.plans[0].rows}
+    rows = {row.sample_index: row.sampling.seed for plan in bench.runner.plans for row in plan.rows}
     assert rows == {0: 7, 1: 7, 2: 7, 3: 7}
 
 

@@ -86,10 +86,11 @@ async def test_what_a_drain_cuts_ends_with_abort_and_its_text(
     answers: list[Answer] = []
     async with trio.open_nursery() as nursery:
         nursery.start_soon(lambda: collect(answers, bench, path, stream=stream, n=2))
-        for _ in range(3):
+        for _ in range(5):
             await bench.finish_step()
         await bench.engine.drain(2)
-    check_aborted(answers[0], stream, ["cut", "cut"])
+    # The second sample of a prompt that fills pages begins once the first one has computed them.
+    check_aborted(answers[0], stream, ["cut o", "cut o" if path == COMPLETIONS else "cut"])
     bench.finish_all()
 
 

@@ -89,11 +89,12 @@ class Bench:
             self.device.finish()
 
     def check_idle(self) -> None:
-        """Every page is free and nothing is remembered."""
+        """Every page is free, or cached without a user, and nothing else is remembered."""
         batch = self.engine.batch
         batch.check()
         census = batch.pool.statistics()
-        assert census.free == census.total, census
+        assert census.free + census.cached == census.total, census
+        assert batch.scheduler.tree.num_unused == census.cached
         assert batch.is_idle
         assert batch.scheduler.num_running == 0
         assert batch.scheduler.num_waiting == 0

@@ -69,7 +69,8 @@ async def test_a_prompt_without_tokens_to_generate_is_read_and_ends(start: Start
         assert (delta.text, delta.num_tokens, delta.tokens) == ("", 0, ())
         assert delta.finish == Finish(FinishReason.LENGTH)
     num_fed = sum(plan.num_tokens for plan in bench.runner.plans)
-    assert num_fed == 2 * sum(map(len, prompts)), "a prompt was computed again, or not to its end"
+    # The second sample of each feeds its last page alone, which has one token in both.
+    assert num_fed == sum(map(len, prompts)) + 2, "computed again, or not to its end"
     assert bench.engine.statistics.generation_tokens._value.get() == 0
     await trio.testing.wait_all_tasks_blocked()
     bench.check_idle()

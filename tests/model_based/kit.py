@@ -8,12 +8,20 @@ from prometheus_client import Counter
 
 from tests.model_based.client import Client
 from tests.model_based.reference import POISON, VOCABULARY
-from trioserve.core import FinishReason, ReadoutParams, SamplingParams, StopParams
+from trioserve.core import (
+    SHARED,
+    CacheNamespace,
+    FinishReason,
+    ReadoutParams,
+    SamplingParams,
+    StopParams,
+)
 from trioserve.engine.batch import Batch
 from trioserve.engine.request import GenerateRequest, Generation
 from trioserve.engine.served import ServedModel
 from trioserve.engine.statistics import EngineStatistics
 from trioserve.engine.stream import RequestStream
+from trioserve.kv.pool import PageState
 from trioserve.scheduler.plan import StepPlan
 from trioserve.scheduler.sequence import SequenceState
 from trioserve.testing.fake_model import FakeRunner, fake_model
@@ -67,13 +75,23 @@ class Core:
         num_samples: int,
         stop: StopParams,
         readout: ReadoutParams,
+        namespace: CacheNamespace | None = SHARED,
+        priority: int = 0,
     ) -> Client:
         """Admit a request as `Engine.open_stream` does; it must fit in the pool."""
         stream = RequestStream(
             request=GenerateRequest(
                 "test",
                 tuple(
-                    Generation(prompt, limit, SamplingParams(temperature=0.0), stop, readout)
+                    Generation(
+                        prompt,
+                        limit,
+                        SamplingParams(temperature=0.0),
+                        stop,
+                        readout,
+                        namespace=namespace,
+                        priority=priority,
+                    )
                     for prompt, limit in zip(prompts, max_tokens, strict=True)
                 ),
                 num_samples,
@@ -95,8 +113,8 @@ class Core:
         plan = self.batch.plan()
         for held in running:
             if held.num_preemptions > before[held]:
-                oldest = min(other.id for other in running)
-                assert held.id > oldest, "the oldest sequence was preempted for a newer one"
+                oldest = min(other.rank for other in running)
+                assert held.rank > oldest, "the oldest sequence was preempted for a newer one"
         if plan is None:
             if not self.in_flight:
                 self._check_nothing_to_do()
@@ -157,6 +175,7 @@ class Core:
         assert census.free + census.leased + census.cached + census.quarantined == census.total
         assert self.batch.scheduler.num_running <= self.max_running
         self._check_pages_in_flight()
+        self._check_cache()
         for client in self.clients:
             client.check()
             for choice in client.stream.choices:
@@ -183,7 +202,7 @@ class Core:
                     assert text == expected.text
             self.close(client)
         self.check()
-        assert self.batch.pool.num_free == self.num_pages
+        assert self.batch.pool.num_free + self.batch.scheduler.tree.num_unused == self.num_pages
         assert self.batch.is_idle
         assert not self.batch.streams
         assert self.batch.scheduler.num_running == self.batch.scheduler.num_waiting == 0
@@ -214,23 +233,36 @@ class Core:
 
     def _check_pages_in_flight(self) -> None:
         pool = self.batch.pool
-        free = set(pool._free)
-        holders = {
+        free, leased = pool.pages_in(PageState.FREE), pool.pages_in(PageState.LEASED)
+        owners = {
             page: choice.sequence
             for client in self.clients
             for choice in client.stream.choices
             if choice.sequence.lease is not None
-            for page in choice.sequence.lease.page_ids
+            for page in choice.sequence.lease.own_page_ids
         }
         for plan in self.in_flight:
             for row in plan.rows:
                 for page in row.page_ids:
                     assert page not in free, f"page {page} of step {plan.number} is free"
-                    holder = holders.get(page)
-                    # The same sequence must not get it back either, once it was preempted.
-                    assert holder is None or (
-                        holder is row.sequence and holder.epoch == row.epoch
-                    ), f"page {page} of step {plan.number} was leased again"
+                    if page in leased:
+                        # The same sequence must not get it back either, once it was preempted.
+                        owner = owners[page]
+                        assert owner is row.sequence, f"page {page} was leased again"
+                        assert owner.epoch == row.epoch, f"page {page} was leased again"
+
+    def _check_cache(self) -> None:
+        """Every cached page holds the tokens that it is found by, and nobody writes to it."""
+        cached = {}
+        for node in self.batch.scheduler.tree.nodes():
+            begin = node.page_id * self.page_size
+            held = tuple(self.runner._slots[begin : begin + self.page_size])
+            assert held == node.token_ids, f"page {node.page_id} has {held} for {node.token_ids}"
+            cached[node.page_id] = node
+        for plan in self.in_flight:
+            for row in plan.rows:
+                for page in row.page_ids[row.start // self.page_size :]:
+                    assert page not in cached, f"step {plan.number} writes to a cached page"
 
     def _check_counters(self) -> None:
         billed = sum(client.stream.num_output_tokens for client in self.clients)

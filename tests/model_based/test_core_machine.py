@@ -22,7 +22,7 @@ from hypothesis.stateful import (
 from tests.model_based.client import Client
 from tests.model_based.kit import Core
 from tests.model_based.reference import POISON
-from trioserve.core import READ_NOTHING, ReadoutParams, StopParams
+from trioserve.core import READ_NOTHING, SHARED, CacheNamespace, ReadoutParams, StopParams
 from trioserve.engine import choice
 from trioserve.engine.abort_reason import AbortReason
 from trioserve.errors import EngineDead
@@ -31,7 +31,12 @@ CAPACITY_TOKENS = 5
 """A small bound of the streams, so that readers stall within the length of a history."""
 
 tokens = st.sampled_from(tuple(b"abcdef"))
-prompts = st.lists(tokens, min_size=1, max_size=20).map(tuple)
+openings = st.sampled_from([b"", b"abc", b"abcdeabcde", b"abcdeabcdabc"]).map(tuple)
+prompts = st.builds(
+    lambda opening, rest: (*opening, *rest),
+    openings,  # so that many begin alike
+    st.lists(tokens, min_size=1, max_size=8),
+)
 strings = st.lists(st.sampled_from(["a", "m", "zz", "eo"]), max_size=2, unique=True).map(tuple)
 stops = st.one_of(
     st.builds(
@@ -81,6 +86,8 @@ class CoreMachine(RuleBasedStateMachine):
         max_tokens=st.integers(0, 20),
         stop=stops,
         readout=readouts,
+        namespace=st.sampled_from([SHARED, SHARED, SHARED, CacheNamespace(salt="a"), None]),
+        priority=st.sampled_from([0, 0, 0, 1]),
         is_poisoned=st.integers(0, 9).map(lambda number: number == 9),
         is_reading=st.booleans(),
     )
@@ -91,6 +98,8 @@ class CoreMachine(RuleBasedStateMachine):
         max_tokens: int,
         stop: StopParams,
         readout: ReadoutParams,
+        namespace: CacheNamespace | None,
+        priority: int,
         is_poisoned: bool,
         is_reading: bool,
     ) -> None:
@@ -105,6 +114,8 @@ class CoreMachine(RuleBasedStateMachine):
             num_samples,
             stop,
             readout,
+            namespace,
+            priority,
         )
         client.is_reading = is_reading
 
@@ -136,6 +147,11 @@ class CoreMachine(RuleBasedStateMachine):
         client = self.client(position)
         client.is_reading = not client.is_reading
 
+    @precondition(lambda self: self.started().batch.scheduler.tree.num_unused > 0)
+    @rule(num_pages=st.integers(1, 4))
+    def evict(self, num_pages: int) -> None:
+        self.started().batch.scheduler.tree.evict(num_pages)
+
     # One rule for all of them, so that most requests live long enough to get somewhere.
     @precondition(lambda self: self.started().clients)
     @rule(position=positions, how=st.sampled_from(["abort", "leave", "fail", "finish and leave"]))
@@ -163,7 +179,7 @@ class CoreMachine(RuleBasedStateMachine):
             core.check()
             core.finish()
         assert not core.launch()
-        assert core.batch.pool.num_free == core.num_pages
+        assert core.batch.pool.num_free + core.batch.scheduler.tree.num_unused == core.num_pages
 
     @invariant()
     def everything_holds(self) -> None:

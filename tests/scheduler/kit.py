@@ -4,7 +4,14 @@ from collections import deque
 
 from attrs import define, field
 
-from trioserve.core import SamplingParams, SequenceId, StepNumber
+from trioserve.core import (
+    READ_NOTHING,
+    CacheNamespace,
+    ReadoutParams,
+    SamplingParams,
+    SequenceId,
+    StepNumber,
+)
 from trioserve.kv.pool import PagePool
 from trioserve.scheduler.plan import StepPlan
 from trioserve.scheduler.scheduler import Scheduler, SchedulerLimits
@@ -42,16 +49,28 @@ class Steps:
         limits = SchedulerLimits(self.page_size, self.max_running, self.max_step_tokens)
         self.scheduler = Scheduler(self.pool, limits)
 
-    def add(self, prompt_len: int, max_tokens: int = 100, room: int = PLENTY) -> Sequence:
-        """Enqueue a sequence whose reader has room for `room` tokens."""
+    def add(
+        self,
+        prompt: int | tuple[int, ...],
+        max_tokens: int = 100,
+        room: int = PLENTY,
+        *,
+        namespace: CacheNamespace | None = None,
+        priority: int = 0,
+        readout: ReadoutParams = READ_NOTHING,
+    ) -> Sequence:
+        """Enqueue a sequence whose reader has room for `room` tokens. A number is a length."""
         reader = Reader(room)
         sequence = Sequence(
             id=SequenceId(len(self.readers) + 1),
-            prompt_ids=(TOKEN,) * prompt_len,
+            prompt_ids=(TOKEN,) * prompt if isinstance(prompt, int) else prompt,
             max_tokens=max_tokens,
             sampling=SamplingParams(),
             sample_index=0,
             credit=lambda: reader.room,
+            readout=readout,
+            namespace=namespace,
+            priority=priority,
         )
         self.readers[sequence] = reader
         self.scheduler.add(sequence)
@@ -62,7 +81,8 @@ class Steps:
         sequence = self.add(prompt_len)
         self.scheduler._waiting.remove(sequence)
         sequence.state = SequenceState.RUNNING
-        sequence.lease = self.pool.lease(-(-num_planned // self.page_size))
+        sequence.lease = self.scheduler.tree.lease(None)
+        sequence.lease.extend(-(-num_planned // self.page_size))
         sequence.num_planned = num_planned
         sequence.last_step = StepNumber(self.num_launched)
         self.scheduler._running.append(sequence)
@@ -82,7 +102,10 @@ class Steps:
         """Commit and retire the oldest step in flight."""
         plan = self.in_flight.popleft()
         for row in plan.rows:
-            if row.epoch == row.sequence.epoch and row.is_sampled:
+            if row.epoch != row.sequence.epoch:
+                continue
+            self.scheduler.publish(row)
+            if row.is_sampled:
                 row.sequence.append(TOKEN)
                 self.readers[row.sequence].room -= 1
                 if row.sequence.num_output >= row.sequence.max_tokens:
@@ -114,9 +137,9 @@ class Steps:
         self.scheduler.check()
 
     def check_idle(self) -> None:
-        """Nothing is held: every page is free and no sequence is remembered."""
+        """Nothing is held: every page is free or cached and no sequence is remembered."""
         self.check()
-        assert self.pool.num_free == self.num_pages
+        assert self.pool.num_free + self.scheduler.tree.num_unused == self.num_pages
         assert self.scheduler.num_running == self.scheduler.num_waiting == 0
 
 

@@ -25,7 +25,7 @@ def decoding(steps: Steps) -> Sequence:
 
 
 def preempted(steps: Steps) -> Sequence:
-    older, sequence = steps.add(4 * (steps.num_pages - 2)), steps.add(4)
+    older, sequence = steps.add(4 * (steps.num_pages - 4)), steps.add(4)
     while not is_waiting(sequence) or sequence.num_preemptions == 0:
         steps.step()
     steps.scheduler.end(older)

@@ -58,12 +58,13 @@ class EngineCollector:
 
 def _gauges(batch: Batch | EmbeddingBatch) -> Iterator[Metric]:
     load, rate = load_of(batch), batch.statistics.throughput.per_second(trio.current_time())
+    hits = batch.statistics.hits.share
     for name, text, value in (
         ("num_running_reqs", "Sequences in the batch", load.num_running),
         ("num_queue_reqs", "Sequences waiting", load.num_waiting),
         ("num_used_tokens", "Tokens held in pages", load.num_used_tokens),
         ("token_usage", "Share of the pool that is held", load.token_usage),
-        ("cache_hit_rate", "Share of prompt tokens taken from the cache", 0.0),
+        ("cache_hit_rate", "Share of prompt tokens taken from the cache", hits),
         ("gen_throughput", "Tokens generated a second, over the last seconds", rate),
     ):
         yield GaugeMetricFamily(f"trioserve_{name}", text, value=value)

@@ -138,10 +138,14 @@ class Batch:
             self.scheduler.num_recomputed_tokens - recomputed_before
         )
         for row in plan.rows:
-            stream, _ = self._live[row.sequence]
+            stream, choice = self._live[row.sequence]
             if not stream.is_started:
                 self.statistics.queue_s.observe(self.clock() - stream.opened_at)
                 stream.mark_started()
+            if _is_first(row) and choice.index % stream.request.num_samples == 0:
+                # Prompt tokens are counted once, whatever the number of samples.
+                self.statistics.cached_tokens.inc(row.start)
+                self.statistics.hits.add(row.num_prompt, row.start)
         return plan
 
     def commit(self, plan: StepPlan, result: StepResult) -> None:
@@ -186,6 +190,7 @@ class Batch:
         token_id: int | None,
         readout: RowReadout | None,
     ) -> None:
+        self.scheduler.publish(row)
         if readout is not None:
             choice.output.add_readout(row.target_start, readout)
         if token_id is not None:
@@ -261,3 +266,11 @@ class Batch:
                 self._next_sequence += 1
                 choices.append(Choice.of(len(choices), prompt, sequence_id))
         return tuple(choices)
+
+
+def _is_first(row: PlanRow) -> bool:
+    """Whether the row is its sequence's first: it begins where the cached prefix ends."""
+    sequence = row.sequence
+    if sequence.num_preemptions > 0 or sequence.cached is None:
+        return False
+    return row.start == sequence.cached.total

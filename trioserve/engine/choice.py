@@ -75,6 +75,8 @@ class Choice:
             readout=generation.readout,
             min_tokens=generation.stop.min_tokens,
             end_ids=prompt.end_ids,
+            namespace=generation.namespace,
+            priority=generation.priority,
         )
         return choice
 
@@ -97,6 +99,7 @@ class Choice:
                 self.prompt.tokenizer,
                 generation.stop,
                 skips_special_tokens=generation.skips_special_tokens,
+                shown_ids=generation.shown_ids,
                 budget=self.prompt.budget,
             )
             self._output = ChoiceOutput(generation, assembler)
@@ -133,6 +136,8 @@ class Choice:
         matched_stop = self.output.add_token(token_id, logprobs)
         if matched_stop is not None:
             return Finish(FinishReason.STOP, matched_stop)
+        if self.output.is_complete and self.num_tokens >= self.prompt.generation.stop.min_tokens:
+            return Finish(FinishReason.STOP)
         if self.num_tokens >= self.sequence.max_tokens:
             return Finish(FinishReason.LENGTH)
         return None

@@ -3,16 +3,21 @@
 import numpy as np
 import numpy.typing as npt
 import structlog
-from attrs import define, field
+from attrs import Factory, define, field
 
 from trioserve.core import Finish, TokenLogprobs
 from trioserve.device.base import RowReadout
-from trioserve.engine.request import Delta, Generation, Token
+from trioserve.engine.request import Delta, Generation, TextWatch, Token
 from trioserve.engine.token_entries import TokenEntries
 from trioserve.errors import RequestFailed, TrioserveError
 from trioserve.text.assembler import Assembled, TextAssembler
 
 log = structlog.get_logger("trioserve")
+
+
+def _new_watch(output: "ChoiceOutput") -> TextWatch | None:
+    new_watch = output.generation.new_watch
+    return None if new_watch is None else new_watch()
 
 
 @define(eq=False)
@@ -26,6 +31,9 @@ class ChoiceOutput:
     unless asked for."""
     prompt_logprobs: list[TokenLogprobs] = field(init=False, factory=list)
     """Of the prompt's tokens, from the first one asked for on."""
+    is_complete: bool = field(init=False, default=False)
+    """Whether the text says that there is no more to come."""
+    _watch: TextWatch | None = field(init=False, default=Factory(_new_watch, takes_self=True))
     _text: list[str] = field(init=False, factory=list)
     _num_chars: int = field(init=False, default=0)
     _entries: TokenEntries = field(init=False, factory=TokenEntries)
@@ -51,6 +59,8 @@ class ChoiceOutput:
         """
         try:
             assembled = self.assembler.feed(token_id)
+            if self._watch is not None and self._watch(assembled.text):
+                self.is_complete = True
         except TrioserveError:
             raise
         except Exception as error:

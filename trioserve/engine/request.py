@@ -1,17 +1,24 @@
 """What a client asks of the engine, and what it gets back piece by piece."""
 
+from collections.abc import Callable
+
 import numpy as np
 import numpy.typing as npt
 from attrs import field, frozen
 
 from trioserve.core import (
     READ_NOTHING,
+    SHARED,
+    CacheNamespace,
     Finish,
     ReadoutParams,
     SamplingParams,
     StopParams,
     TokenLogprobs,
 )
+
+TextWatch = Callable[[str], bool]
+"""Told of a sample's text piece by piece; true once the sample is complete. Never a checkpoint."""
 
 
 @frozen
@@ -25,6 +32,14 @@ class Generation:
     stop: StopParams
     readout: ReadoutParams = READ_NOTHING
     skips_special_tokens: bool = True
+    shown_ids: frozenset[int] = frozenset()
+    """Special tokens that are part of the text all the same."""
+    new_watch: Callable[[], "TextWatch"] | None = None
+    """Makes what may end a sample by its text; one for each."""
+    namespace: CacheNamespace | None = SHARED
+    """Within it, what is computed is shared with other requests; None shares nothing."""
+    priority: int = 0
+    """Higher ones are served first."""
 
 
 @frozen

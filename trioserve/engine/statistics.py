@@ -34,6 +34,24 @@ class TokenRate:
             self._steps.popleft()
 
 
+class HitRate:
+    """The share of the prompt tokens of all admitted sequences that were cached."""
+
+    def __init__(self) -> None:
+        self._num_prompt = 0
+        self._num_cached = 0
+
+    def add(self, num_prompt: int, num_cached: int) -> None:
+        """One prompt was begun."""
+        self._num_prompt += num_prompt
+        self._num_cached += num_cached
+
+    @property
+    def share(self) -> float:
+        """0 to 1, since the start; 0 before the first prompt."""
+        return self._num_cached / self._num_prompt if self._num_prompt else 0.0
+
+
 class EngineStatistics:
     """Counters and histograms of one engine, in a registry of their own (tests run several).
 
@@ -43,6 +61,7 @@ class EngineStatistics:
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
         self.throughput = TokenRate()
+        self.hits = HitRate()
         self.steps = self._counter("steps", "Steps launched")
         self.prompt_tokens = self._counter("prompt_tokens", "Prompt tokens of admitted requests")
         self.generation_tokens = self._counter("generation_tokens", "Tokens generated and billed")

@@ -5,6 +5,7 @@ from collections.abc import Callable
 import trio
 from attrs import define, field
 
+from trioserve.core import NOTHING_CACHED, CachedTokens
 from trioserve.engine.choice import Choice
 from trioserve.engine.request import Delta, GenerateRequest
 from trioserve.errors import TrioserveError
@@ -40,6 +41,11 @@ class RequestStream:
     def num_prompt_tokens(self) -> int:
         """Each prompt counted once, whatever the number of samples."""
         return sum(len(generation.prompt_ids) for generation in self.request.generations)
+
+    def cached_tokens(self, generation_index: int) -> CachedTokens:
+        """What the first sample of a prompt took from the cache; nothing before it was begun."""
+        first = self.choices[generation_index * self.request.num_samples]
+        return first.sequence.cached or NOTHING_CACHED
 
     @property
     def num_output_tokens(self) -> int:

@@ -2,7 +2,14 @@
 
 from attrs import frozen
 
-from trioserve.core import READ_NOTHING, PageId, ReadoutParams, SamplingParams, StepNumber
+from trioserve.core import (
+    READ_NOTHING,
+    PageId,
+    ReadoutParams,
+    SamplingParams,
+    StepNumber,
+    TokenMask,
+)
 from trioserve.scheduler.sequence import Sequence
 
 
@@ -33,6 +40,8 @@ class PlanRow:
     token comes after them."""
     masked_ids: frozenset[int] = frozenset()
     """Must not be drawn: they would end the choice before its `min_tokens`."""
+    mask: TokenMask | None = None
+    """What may be drawn at all, where something is drawn; never with a carried token."""
     readout: ReadoutParams = READ_NOTHING
     target_start: int = 0
     """Position of the first of `target_ids`."""

@@ -2,11 +2,17 @@
 
 from attrs import frozen
 
-from trioserve.core import StepNumber
+from trioserve.core import CachedTokens, SequenceId, StepNumber
+from trioserve.kv.lease import PageLease
 from trioserve.kv.pool import PagePool
+from trioserve.kv.tree import PrefixTree
+from trioserve.scheduler.admission import WINDOW, AdmissionOrder
+from trioserve.scheduler.audit import check_holders, check_states
 from trioserve.scheduler.budget import StepBudget
 from trioserve.scheduler.plan import PlanRow, StepPlan
+from trioserve.scheduler.rows import make_row
 from trioserve.scheduler.sequence import Sequence, SequenceState
+from trioserve.scheduler.supply import PageSupply
 from trioserve.scheduler.waiting import WaitingQueue
 
 
@@ -20,10 +26,11 @@ class SchedulerLimits:
 
 
 class Scheduler:
-    """Continuous batching with chunked prefill, in order of arrival (Orca, OSDI 2022).
+    """Continuous batching with chunked prefill, in order of rank (Orca, OSDI 2022).
 
-    One pass over the batch, oldest first, gives every sequence its token or its chunk; what is
-    left of the budget admits waiting ones. When pages run short the pass preempts: first sequences
+    Rank is priority and arrival: "newer" below means lower in rank. One pass over the batch, oldest
+    first, gives every sequence its token or its chunk; what is left of the budget admits waiting
+    ones. When pages run short the pass evicts what nobody uses, and then preempts: first sequences
     whose reader has stalled, then the newest, never one that is older than the one in need. Pages
     in quarantine count as coming free: the sequence in need waits for the step in flight instead
     of preempting a second time for the same shortage, and while it waits no newer one takes the
@@ -34,13 +41,16 @@ class Scheduler:
     """
 
     def __init__(self, pool: PagePool, limits: SchedulerLimits) -> None:
+        self.tree = PrefixTree(pool, limits.page_size)
         self._pool = pool
         self._limits = limits
+        self._supply = PageSupply(pool, self.tree, limits.page_size)
         self._waiting = WaitingQueue()
-        # Both in order of arrival; PAUSED ones hold pages but no slot.
+        # Both in order of rank; PAUSED ones hold pages but no slot.
         self._running: list[Sequence] = []
         self._paused: list[Sequence] = []
         self._num_awaited_pages = 0
+        self._last_victim: SequenceId | None = None
         self.num_preemptions = 0
         self.num_recomputed_tokens = 0
 
@@ -69,8 +79,14 @@ class Scheduler:
 
     @property
     def num_held_tokens(self) -> int:
-        """Tokens whose keys and values stand in leased pages."""
-        return sum(sequence.num_planned for sequence in (*self._running, *self._paused))
+        """Tokens whose keys and values stand in pages that sequences use, shared ones once."""
+        num_own = sum(
+            sequence.num_planned - sequence.lease.num_shared * self._limits.page_size
+            for sequence in (*self._running, *self._paused)
+            if sequence.lease is not None
+        )
+        num_shared_pages = self.tree.num_pages - self.tree.num_unused
+        return num_own + num_shared_pages * self._limits.page_size
 
     def capacity_tokens(self) -> int:
         """Tokens that fit in the whole pool: the most that one sequence may ever need."""
@@ -122,28 +138,24 @@ class Scheduler:
             self._admit(number, budget, rows)
         return StepPlan(number, tuple(rows)) if rows else None
 
+    def publish(self, row: PlanRow) -> None:
+        """A step that is committed has computed the row: what it filled may be shared.
+
+        For live rows only, and before a token that it sampled ends the sequence.
+        """
+        sequence = row.sequence
+        assert sequence.lease is not None, f"sequence {sequence.id} computed without a lease"
+        if sequence.namespace is not None:
+            self.tree.publish(sequence.lease, sequence.known_ids, row.end, sequence.last_step)
+
     def check(self) -> None:
-        """Assert that the books agree: states, order, slots and pages covering what is planned."""
-        for sequences, state in (
-            (self._running, SequenceState.RUNNING),
-            (self._paused, SequenceState.PAUSED),
-            (list(self._waiting), SequenceState.WAITING),
-        ):
-            ids = [sequence.id for sequence in sequences]
-            assert ids == sorted(set(ids)), f"{state} out of order: {ids}"
-            for sequence in sequences:
-                assert sequence.state is state, f"{sequence.id} is {sequence.state}, not {state}"
-                held = len(sequence.lease.page_ids) if sequence.lease else 0
-                needed = self._pages_for(sequence.num_planned)
-                assert held == needed, f"sequence {sequence.id} holds {held} pages for {needed}"
+        """Assert that the books agree: states, order, slots and pages; see audit.py."""
         assert len(self._running) <= self._limits.max_running, f"{len(self._running)} running"
-        held_pages = sum(
-            len(sequence.lease.page_ids)
-            for sequence in (*self._running, *self._paused)
-            if sequence.lease
-        )
-        leased = self._pool.statistics().leased
-        assert held_pages == leased, f"sequences hold {held_pages} pages, the pool leased {leased}"
+        check_states(self._running, SequenceState.RUNNING, self._supply)
+        check_states(self._paused, SequenceState.PAUSED, self._supply)
+        check_states(list(self._waiting), SequenceState.WAITING, self._supply)
+        check_holders((*self._running, *self._paused), self._supply)
+        self.tree.check()
 
     def _pause_stalled(self) -> None:
         """A sequence whose reader takes nothing gives up its slot but keeps its pages."""
@@ -161,30 +173,55 @@ class Scheduler:
                 self._insert(self._running, sequence, SequenceState.RUNNING)
 
     def _admit(self, number: StepNumber, budget: StepBudget, rows: list[PlanRow]) -> None:
-        for sequence in self._waiting:
+        admission = AdmissionOrder(self.tree)
+        for sequence in self._running:
+            admission.note_running(sequence)
+        # A sequence that was preempted while its reader stalled must not hold up the queue.
+        for sequence in admission.order(self._waiting.first_ready(WINDOW)):
             if len(self._running) >= self._limits.max_running or budget.num_prefill_left <= 0:
                 return
-            if not sequence.has_credit:
-                continue  # preempted while its reader stalled; it must not hold up the queue
-            if not self._has_room_for(sequence):
+            if not self._start(sequence):
                 return  # strictly in order: a large request is never overtaken for ever
-            self._waiting.remove(sequence)
-            self._insert(self._running, sequence, SequenceState.RUNNING)
-            sequence.lease = self._pool.lease(0)
+            admission.note_running(sequence)
             self._plan_row(sequence, number, budget, rows)
 
-    def _has_room_for(self, sequence: Sequence) -> bool:
-        """Whether all tokens that the sequence has, and the next page, fit in free pages now.
+    def _start(self, sequence: Sequence) -> bool:
+        """Put the sequence in the batch with what is cached of it, if there is room for it."""
+        # Locked first: what is found must not be counted as what could be evicted.
+        lease = self._lease_prefix(sequence)
+        if not self._has_room_for(sequence, lease):
+            lease.release(None)
+            return False
+        self._waiting.remove(sequence)
+        sequence.lease = lease
+        sequence.num_planned = lease.num_shared * self._limits.page_size
+        if sequence.cached is None:
+            sequence.cached = CachedTokens(device=sequence.num_planned)
+        self._insert(self._running, sequence, SequenceState.RUNNING)
+        return True
 
-        Preempts stalled sequences for it, never a running one: those are older.
+    def _lease_prefix(self, sequence: Sequence) -> PageLease:
+        if sequence.namespace is None:
+            return self.tree.lease(None)
+        return self.tree.lease(sequence.namespace, sequence.known_ids, sequence.num_reusable)
+
+    def _has_room_for(self, sequence: Sequence, lease: PageLease) -> bool:
+        """Whether there are pages for all tokens that it has and a page more, and for the batch's.
+
+        Without the batch's share, what is still to prefill would take the pages back; without the
+        page more, the next token would. Preempts stalled sequences for it, never a running one:
+        those are older.
         """
-        # The next page may not be needed at all by a sequence that fills the pool.
-        needed = min(self._pages_for(sequence.num_missing) + 1, self._pool.num_pages)
-        reclaimable = sum(len(paused.lease.page_ids) for paused in self._paused if paused.lease)
-        if self._lacks(needed - reclaimable):
+        promised = self._supply.promised(sequence, lease, self._limits.page_size)
+        needed = promised + sum(
+            self._supply.promised(running, running.lease)
+            for running in self._running
+            if running.lease is not None
+        )
+        if self._supply.lacks(needed - self._supply.num_held_only_by(self._paused)):
             return False  # taking pages from stalled readers would not be enough
         self._reclaim_from_stalled(needed)
-        return self._pool.num_free >= needed
+        return self._supply.set_free(promised)
 
     def _plan_row(
         self, sequence: Sequence, number: StepNumber, budget: StepBudget, rows: list[PlanRow]
@@ -194,71 +231,51 @@ class Scheduler:
         if num_fed == 0 or not self._make_room(sequence, sequence.num_planned + num_fed):
             return
         budget.spend(num_missing, num_fed)
-        start = sequence.num_planned
-        known = tuple(sequence.token_ids[start : start + num_fed])
-        is_carried = not known
-        # Tokens in flight are sampled one at a time, so a row that feeds one feeds nothing else.
-        assert is_carried or len(known) == num_fed, f"{num_fed} tokens from {start}: {known}"
-        assert sequence.lease is not None, f"sequence {sequence.id} runs without a lease"
-        is_sampled = num_fed == num_missing and sequence.max_tokens > 0
-        has_penalties = sequence.sampling.has_penalties
-        targets = _targets(sequence, start, num_fed)
-        rows.append(
-            PlanRow(
-                sequence=sequence,
-                epoch=sequence.epoch,
-                start=start,
-                token_ids=known,
-                is_carried=is_carried,
-                page_ids=tuple(sequence.lease.page_ids),
-                is_sampled=is_sampled,
-                sampling=sequence.sampling,
-                sample_index=sequence.sample_index,
-                num_prompt=len(sequence.prompt_ids),
-                history=tuple(sequence.token_ids) if is_sampled and has_penalties else (),
-                masked_ids=sequence.masked_ids if is_sampled else frozenset(),
-                readout=sequence.readout,
-                target_start=targets.start,
-                target_ids=sequence.prompt_ids[targets.start : targets.stop],
-            )
-        )
+        row = make_row(sequence, num_fed)
+        rows.append(row)
         sequence.num_planned += num_fed
         self.num_recomputed_tokens += max(
-            0, min(sequence.num_computed_high, sequence.num_planned) - start
+            0, min(sequence.num_computed_high, sequence.num_planned) - row.start
         )
         sequence.num_computed_high = max(sequence.num_computed_high, sequence.num_planned)
-        sequence.num_in_flight += is_sampled
+        sequence.num_in_flight += row.is_sampled
         sequence.last_step = number
 
     def _make_room(self, sequence: Sequence, num_tokens: int) -> bool:
         """Extend the lease to `num_tokens` positions, preempting if need be. False: not now."""
         assert sequence.lease is not None, f"sequence {sequence.id} runs without a lease"
-        num_more = self._pages_for(num_tokens) - len(sequence.lease.page_ids)
+        num_more = self._supply.pages_for(num_tokens) - len(sequence.lease.page_ids)
         if num_more == 0:
             return True
         # What older sequences wait for in this plan is spoken for.
         needed = self._num_awaited_pages + num_more
         self._reclaim_from_stalled(needed)
         # A sequence that is the newest waits for an older one to end rather than take its pages.
-        while self._lacks(needed) and self._running[-1] is not sequence:
-            self._preempt(self._running[-1])
-        if self._pool.num_free < needed:
+        while self._supply.lacks(needed) and (victim := self._victim_for(sequence)) is not None:
+            self._preempt(victim)
+        if not self._supply.set_free(needed):
             self._num_awaited_pages = needed
             return False  # the step in flight may give pages back when it retires
         sequence.lease.extend(num_more)
         return True
 
+    def _victim_for(self, sequence: Sequence) -> Sequence | None:
+        """The newest running sequence after this one, but not the last victim again if others are.
+
+        Or two of them that need the same pages would have one compute and throw away for ever.
+        """
+        newer = self._running[self._running.index(sequence) + 1 :]
+        if len(newer) > 1 and newer[-1].id == self._last_victim:
+            return newer[-2]
+        return newer[-1] if newer else None
+
     def _reclaim_from_stalled(self, needed: int) -> None:
-        while self._lacks(needed) and self._paused:
+        while self._supply.lacks(needed) and self._paused:
             # One that can go on but found no slot keeps its pages as long as a stalled one has any.
             self._preempt((self._stalled() or self._paused)[-1])
 
-    def _lacks(self, needed: int) -> bool:
-        """Whether fewer than `needed` pages are free or come free by themselves."""
-        return self._pool.num_free + self._pool.num_coming_free < needed
-
     def _stalled(self) -> list[Sequence]:
-        """Those of the paused whose reader still takes nothing, in order of arrival."""
+        """Those of the paused whose reader still takes nothing, in order of rank."""
         return [sequence for sequence in self._paused if not sequence.has_credit]
 
     def _preempt(self, sequence: Sequence) -> None:
@@ -269,20 +286,10 @@ class Scheduler:
         sequence.num_preemptions += 1
         sequence.state = SequenceState.WAITING
         self._waiting.add(sequence)
+        self._last_victim = sequence.id
         self.num_preemptions += 1
 
     def _insert(self, into: list[Sequence], sequence: Sequence, state: SequenceState) -> None:
         sequence.state = state
         into.append(sequence)
-        into.sort(key=lambda held: held.id)  # nearly sorted: one pass
-
-    def _pages_for(self, num_tokens: int) -> int:
-        return -(-num_tokens // self._limits.page_size)
-
-
-def _targets(sequence: Sequence, start: int, num_fed: int) -> range:
-    """Positions of the prompt tokens whose logprobs a row from `start` on can be read for."""
-    first = sequence.readout.prompt_from
-    if first is None:
-        return range(0)
-    return range(max(first, start + 1), min(start + num_fed + 1, len(sequence.prompt_ids)))
+        into.sort(key=lambda held: held.rank)  # nearly sorted: one pass

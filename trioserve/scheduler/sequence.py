@@ -1,12 +1,22 @@
 """`Sequence`: one sample of one prompt on its way through the batch."""
 
 from collections.abc import Callable
+from collections.abc import Sequence as ReadOnlyList
 from enum import Enum, auto
 
 from attrs import define, field
 
-from trioserve.core import READ_NOTHING, ReadoutParams, SamplingParams, SequenceId, StepNumber
-from trioserve.kv.pool import PageLease
+from trioserve.core import (
+    READ_NOTHING,
+    CachedTokens,
+    CacheNamespace,
+    ReadoutParams,
+    SamplingParams,
+    SequenceId,
+    StepNumber,
+    TokenMask,
+)
+from trioserve.kv.lease import PageLease
 
 
 class SequenceState(Enum):
@@ -48,6 +58,13 @@ class Sequence:
     min_tokens: int = 0
     end_ids: frozenset[int] = frozenset()
     """Tokens that end it; masked until there are `min_tokens`."""
+    mask: TokenMask | None = None
+    """What may be drawn next depends on all tokens before: it is not planned while one is in
+    flight."""
+    namespace: CacheNamespace | None = None
+    """Where its prefix may be found and is left for others; None shares nothing."""
+    priority: int = 0
+    """Higher ones are served first."""
     state: SequenceState = field(init=False, default=SequenceState.WAITING)
     lease: PageLease | None = field(init=False, default=None)
     num_planned: int = field(init=False, default=0)
@@ -58,6 +75,10 @@ class Sequence:
     last_step: StepNumber | None = field(init=False, default=None)
     """The newest step that names its pages: the fence for releasing them."""
     num_preemptions: int = field(init=False, default=0)
+    cached: CachedTokens | None = field(init=False, default=None)
+    """Prompt tokens that its first admission found in the cache; None before that."""
+    num_overtaken: int = field(init=False, default=0)
+    """How often a newer sequence was admitted first, for its longer cached prefix."""
     num_computed_high: int = field(init=False, default=0)
     """The most tokens ever computed: what lies below it is computed again after preemption."""
     _token_ids: list[int] | None = field(init=False, default=None)
@@ -77,9 +98,14 @@ class Sequence:
         return self._token_ids
 
     @property
+    def known_ids(self) -> ReadOnlyList[int]:
+        """Like `token_ids`, for reading, and without making a copy for it."""
+        return self.prompt_ids if self._token_ids is None else self._token_ids
+
+    @property
     def num_tokens(self) -> int:
         """Tokens of the prompt and generated, without those in flight."""
-        return len(self.prompt_ids if self._token_ids is None else self._token_ids)
+        return len(self.known_ids)
 
     @property
     def num_output(self) -> int:
@@ -89,9 +115,32 @@ class Sequence:
     @property
     def num_missing(self) -> int:
         """Tokens that must be fed before the next one can be sampled; 0 if nothing is to do."""
+        if self.mask is not None and self.num_in_flight > 0:
+            return 0
         if self.num_output + self.num_in_flight >= self.max_tokens > 0:
             return 0
         return self.num_tokens + self.num_in_flight - self.num_planned
+
+    @property
+    def rank(self) -> tuple[int, int]:
+        """Smaller is served first: a higher priority, then an earlier arrival."""
+        return (-self.priority, self.id)
+
+    @property
+    def num_reusable(self) -> int:
+        """The most tokens that may be taken from the cache.
+
+        The last one is always fed, for the logits after it; so is the one before each prompt token
+        whose logprobs are read.
+        """
+        first_read = self.readout.prompt_from
+        last = self.num_tokens - 1
+        return last if first_read is None else min(last, max(0, first_read - 1))
+
+    @property
+    def final_len(self) -> int:
+        """Positions that it can come to need: the last token is never fed."""
+        return len(self.prompt_ids) + max(0, self.max_tokens - 1)
 
     @property
     def masked_ids(self) -> frozenset[int]:
@@ -108,6 +157,11 @@ class Sequence:
         """Commit a sampled token. Called by the engine's commit for live rows only."""
         assert self.num_in_flight > 0, "a token was committed that no step had sampled"
         self.num_in_flight -= 1
+        self.token_ids.append(token_id)
+
+    def append_forced(self, token_id: int) -> None:
+        """Commit a token that no step has sampled: `mask` leaves no other. Nothing is in flight."""
+        assert self.num_in_flight == 0, f"{self.num_in_flight} tokens are in flight before it"
         self.token_ids.append(token_id)
 
     def drop_computed(self) -> None:
