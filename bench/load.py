@@ -1,7 +1,7 @@
 """The closed loop: clients that each ask, read the answer to its end or leave, and ask again."""
 
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from enum import StrEnum
 
 import orjson
@@ -41,6 +41,8 @@ class Shape:
     output_tokens: int
     temperature: float = 0.0
     is_eos_ignored: bool = True
+    more: Mapping[str, object] = field(factory=dict)
+    """Further fields of each request."""
 
     def body(
         self, prompt: str, *, is_streamed: bool = True, max_tokens: int | None = None
@@ -60,6 +62,7 @@ class Shape:
             asked["messages"] = [{"role": "user", "content": prompt}]
         else:
             asked["prompt"] = prompt
+        asked |= self.more
         return orjson.dumps(asked)
 
 

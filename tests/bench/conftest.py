@@ -34,11 +34,15 @@ class FakeOpenAI:
     max_slots: int | None = None
     """Requests that run at once; more are refused, after `refusal_s`."""
     refusal_s: float = 0.0
+    page_words: int = 0
+    """Words in a page of its prefix cache; 0 has none. A cached word takes no time."""
     paths: list[str] = field(factory=list)
     prompts: list[str] = field(factory=list)
     num_connections: int = 0
     num_running: int = 0
     max_running: int = 0
+    starts: set[tuple[str, ...]] = field(factory=set)
+    """Of prompts that were computed, in whole pages."""
     free_s: list[float] = field(factory=list)
     """One for each request that was left before its end."""
 
@@ -103,7 +107,8 @@ class FakeOpenAI:
     ) -> bool:
         """Answers, and returns False if the client left."""
         is_chat = path == "/v1/chat/completions"
-        prompt = asked["messages"][0]["content"] if is_chat else asked["prompt"]
+        messages = [message["content"] for message in asked["messages"]] if is_chat else []
+        prompt = " ".join(messages) if is_chat else asked["prompt"]
         self.prompts.append(prompt)
         has_left = True
         self.num_running += 1
@@ -139,8 +144,13 @@ class FakeOpenAI:
     ) -> None:
         num_tokens = asked["max_tokens"]
         usage = {"prompt_tokens": num_prompt, "completion_tokens": num_tokens}
+        first_s = self.first_s
+        if self.page_words:
+            num_cached = self._take_cached(self.prompts[-1].split())
+            first_s *= 1 - num_cached / num_prompt
+            usage["prompt_tokens_details"] = {"cached_tokens": num_cached}
         if not asked["stream"]:
-            await trio.sleep(self.first_s + self.gap_s * (num_tokens - 1))
+            await trio.sleep(first_s + self.gap_s * (num_tokens - 1))
             await self._send(connection, stream, 200, orjson.dumps({"usage": usage}))
             return
         await stream.send_all(connection.send(h11.Response(status_code=200, headers=[])))
@@ -151,7 +161,7 @@ class FakeOpenAI:
 
         if is_chat:
             await event([{"index": 0, "delta": {"role": "assistant", "content": ""}}])
-        await trio.sleep(self.first_s)
+        await trio.sleep(first_s)
         for number in range(num_tokens):
             if number:
                 await trio.sleep(self.gap_s)
@@ -160,6 +170,14 @@ class FakeOpenAI:
             await event([], usage=usage)
         end = connection.send(h11.Data(data=b"data: [DONE]\n\n"))
         await stream.send_all(end + connection.send(h11.EndOfMessage()))
+
+    def _take_cached(self, words: list[str]) -> int:
+        """How many words an earlier prompt began with too; the prompt is cached from now on."""
+        ends = range(self.page_words, len(words), self.page_words)
+        starts = [tuple(words[:end]) for end in ends]
+        num_pages = next((n for n, s in enumerate(starts) if s not in self.starts), len(starts))
+        self.starts.update(starts)
+        return num_pages * self.page_words
 
     def _metrics(self) -> str:
         num = len(self.free_s)

@@ -79,13 +79,13 @@ class Steps:
     def plant(self, prompt_len: int, num_planned: int) -> Sequence:
         """A running sequence that the newest step has brought to `num_planned` tokens."""
         sequence = self.add(prompt_len)
-        self.scheduler._waiting.remove(sequence)
+        self.scheduler._places.waiting.remove(sequence)
         sequence.state = SequenceState.RUNNING
         sequence.lease = self.scheduler.tree.lease(None)
         sequence.lease.extend(-(-num_planned // self.page_size))
         sequence.num_planned = num_planned
         sequence.last_step = StepNumber(self.num_launched)
-        self.scheduler._running.append(sequence)
+        self.scheduler._places.running.append(sequence)
         self.check()
         return sequence
 

@@ -23,7 +23,7 @@ def steps() -> Steps:
 
 def places(steps: Steps) -> tuple[list[Sequence], list[Sequence], list[Sequence]]:
     scheduler = steps.scheduler
-    return scheduler._running, scheduler._paused, scheduler._waiting._sequences
+    return scheduler._places.running, scheduler._places.paused, scheduler._places.waiting._sequences
 
 
 def test_a_sequence_in_the_wrong_state_is_found(steps: Steps) -> None:
@@ -36,13 +36,13 @@ def test_a_sequence_in_the_wrong_state_is_found(steps: Steps) -> None:
 
 
 def test_sequences_out_of_order_are_found(steps: Steps) -> None:
-    steps.scheduler._running.reverse()
+    steps.scheduler._places.running.reverse()
     with pytest.raises(AssertionError, match="out of order"):
         steps.scheduler.check()
 
 
 def test_a_page_too_many_is_found(steps: Steps) -> None:
-    lease = steps.scheduler._running[0].lease
+    lease = steps.scheduler._places.running[0].lease
     assert lease is not None
     lease.extend(1)
     with pytest.raises(AssertionError, match="holds 3 pages for 2"):
@@ -50,7 +50,7 @@ def test_a_page_too_many_is_found(steps: Steps) -> None:
 
 
 def test_a_page_too_few_is_found(steps: Steps) -> None:
-    steps.scheduler._running[0].num_planned += 4
+    steps.scheduler._places.running[0].num_planned += 4
     with pytest.raises(AssertionError, match="holds 2 pages for 3"):
         steps.scheduler.check()
 
@@ -62,7 +62,7 @@ def test_a_lease_that_nobody_holds_is_found(steps: Steps) -> None:
 
 
 def test_a_sequence_that_keeps_its_pages_in_the_queue_is_found(steps: Steps) -> None:
-    lease = steps.scheduler._waiting._sequences[0].lease = steps.scheduler.tree.lease(None)
+    lease = steps.scheduler._places.waiting._sequences[0].lease = steps.scheduler.tree.lease(None)
     lease.extend(1)
     with pytest.raises(AssertionError, match="holds 1 pages for 0"):
         steps.scheduler.check()
@@ -81,21 +81,21 @@ def test_a_user_that_the_tree_counted_and_nobody_is_is_found() -> None:
 
 
 def test_one_running_sequence_too_many_is_found(steps: Steps) -> None:
-    extra = steps.scheduler._waiting._sequences.pop()
+    extra = steps.scheduler._places.waiting._sequences.pop()
     extra.state = SequenceState.RUNNING
-    steps.scheduler._running.append(extra)
+    steps.scheduler._places.running.append(extra)
     with pytest.raises(AssertionError, match="3 running"):
         steps.scheduler.check()
 
 
 def test_a_sequence_listed_twice_is_found(steps: Steps) -> None:
-    steps.scheduler._waiting._sequences *= 2
+    steps.scheduler._places.waiting._sequences *= 2
     with pytest.raises(AssertionError, match="out of order"):
         steps.scheduler.check()
 
 
 def test_a_page_in_two_places_is_found_by_the_pool(steps: Steps) -> None:
-    lease = steps.scheduler._running[0].lease
+    lease = steps.scheduler._places.running[0].lease
     assert lease is not None
     steps.pool._free[0] = lease.page_ids[0]
     with pytest.raises(AssertionError, match=r"PageState\.FREE"):

@@ -195,6 +195,7 @@ def test_a_request_that_fills_the_pool_does_not_wait_for_a_page_beyond_it(
     steps.check_idle()
 
 
+@pytest.mark.case(95)
 def test_eight_requests_over_a_pool_for_two_and_a_half_all_finish(depth: int) -> None:
     steps = Steps(num_pages=10, page_size=4, max_step_tokens=8)
     sequences = [steps.add(6, max_tokens=10) for _ in range(8)]

@@ -5,7 +5,7 @@ from itertools import count
 import pytest
 
 from tests.scheduler.kit import Steps, fed, is_running, is_waiting, num_held
-from trioserve.core import CacheNamespace, ReadoutParams, StepNumber
+from trioserve.core import CacheNamespace, ReadoutParams
 from trioserve.kv.pool import PageState
 from trioserve.scheduler.admission import MAX_OVERTAKEN
 from trioserve.scheduler.sequence import Sequence
@@ -279,19 +279,29 @@ def test_a_reader_that_stalls_keeps_its_shared_pages_locked() -> None:
 
 
 def test_the_newest_is_not_the_victim_twice_in_a_row_while_another_one_can_be() -> None:
-    steps = Steps(num_pages=64, max_step_tokens=64)
-    sequences = [add(steps, tokens(4), max_tokens=90) for _ in range(6)]
-    victims: list[Sequence] = []
-    for _ in range(400):
-        before = {sequence: sequence.num_preemptions for sequence in sequences}
-        running = [held for held in sequences if is_running(held)]
-        if not steps.turn(depth=1):
-            break
-        now = [held for held in sequences if held.num_preemptions > before[held]]
-        if len(now) == 1 and victims and now == victims[-1:]:
-            # Nobody else was newer than the one in need, which is at best the oldest.
-            assert len(running) <= 2, f"{now[0].id} of {[held.id for held in running]}"
-        victims += now
-    assert len(victims) >= 2
-    assert all(sequence.num_output == 90 for sequence in sequences)
-    assert StepNumber(1) <= steps.num_launched
+    steps = Steps(num_pages=6, max_step_tokens=64)
+    old, middle, new = (steps.plant(9, num_planned=8) for _ in range(3))
+    steps.scheduler._last_victim = new.id
+    steps.launch()
+    assert is_waiting(middle)
+    assert is_running(old)
+    assert is_running(new)
+    assert steps.scheduler._last_victim == middle.id
+
+
+def test_the_last_victim_is_one_again_if_no_other_is_newer_than_the_one_in_need() -> None:
+    steps = Steps(num_pages=4, max_step_tokens=64)
+    old, new = (steps.plant(9, num_planned=8) for _ in range(2))
+    steps.scheduler._last_victim = new.id
+    steps.launch()
+    assert is_waiting(new)
+    assert is_running(old)
+
+
+def test_nobody_is_admitted_into_pages_that_the_batch_is_about_to_need() -> None:
+    steps = Steps(num_pages=3, max_step_tokens=64)
+    old = steps.add(4)
+    steps.step()
+    new = steps.add(4)
+    assert steps.step() == {old: 1}
+    assert is_waiting(new)

@@ -82,6 +82,7 @@ def test_a_small_request_does_not_overtake_a_large_one_that_waits_for_pages() ->
     assert large in steps.step()
 
 
+@pytest.mark.case(94)
 @pytest.mark.parametrize("chunk", [1, 3, 4, 5, 16])
 def test_a_chunked_prompt_holds_no_more_pages_than_its_tokens_need(chunk: int, depth: int) -> None:
     steps = Steps(num_pages=32, page_size=4, max_step_tokens=chunk)

@@ -25,6 +25,8 @@ class PageNode:
     depth: int
     """Pages from the first one to this: 0 for a root."""
     children: "dict[tuple[int, ...], PageNode]" = field(init=False, factory=dict)
+    tier_key: bytes | None = field(init=False, default=None)
+    """Its name in the tiers below, once it was asked for there."""
     num_users: int = field(init=False, default=0)
     """Leases that go through this page. A parent has at least as many as its children."""
     fence: StepNumber | None = field(init=False, default=None)

@@ -83,14 +83,15 @@ class PrefixTree:
         token_ids: Sequence[int],
         num_computed: int,
         fence: StepNumber | None,
-    ) -> None:
+    ) -> list[PageNode]:
         """Take in the lease's pages that lie within its first `num_computed` tokens.
 
         Those must have been computed by steps that are committed. `fence` is the last step that
-        names pages of the lease.
+        names pages of the lease. Returns the nodes that are new, parents first.
         """
         assert lease.tip.namespace is not None, "a page was published that is nobody else's"
         begin = lease.num_shared * self.page_size
+        new: list[PageNode] = []
         for page in _whole_pages(token_ids, num_computed, self.page_size, begin):
             tip = lease.tip
             node = tip.children.get(page)
@@ -99,15 +100,17 @@ class PrefixTree:
                 self.pool.keep(own)
                 node = tip.children[page] = PageNode(own, page, tip, tip.namespace, tip.depth + 1)
                 self.num_unused += 1
+                new.append(node)
             self._lock(node)
             lease.advance(node, fence)
+        return new
 
     def evict(self, num_pages: int) -> int:
         """Evict up to `num_pages` unused pages, the least recently used first; how many it did."""
         num_left = num_pages
         while num_left > 0 and self._leaves:
             used_at, _, leaf = heappop(self._leaves)
-            if leaf.is_evictable_leaf and leaf.used_at == used_at and self._holds(leaf):
+            if leaf.is_evictable_leaf and leaf.used_at == used_at:
                 self._remove(leaf)
                 num_left -= 1
         self.num_evicted += num_pages - num_left
@@ -189,9 +192,6 @@ class PrefixTree:
                 if node.is_evictable_leaf
             ]
             heapify(self._leaves)
-
-    def _holds(self, node: PageNode) -> bool:
-        return node.parent is not None and node.parent.children.get(node.token_ids) is node
 
     def _forget_if_empty(self, root: PageNode) -> None:
         if not root.children and root.num_users == 0:

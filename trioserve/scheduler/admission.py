@@ -1,11 +1,13 @@
 """`AdmissionOrder`: which of the waiting sequences comes next."""
 
 from collections.abc import Iterator
+from collections.abc import Sequence as ReadOnlyList
 
 from attrs import define, field
 
 from trioserve.kv.node import PageNode
 from trioserve.kv.tree import PrefixTree
+from trioserve.scheduler.loads import PageLoad
 from trioserve.scheduler.sequence import Sequence
 
 WINDOW = 32
@@ -24,20 +26,27 @@ class AdmissionOrder:
 
     The longest cached prefix comes first (compare RadixAttention, arXiv:2312.07104): its pages may
     be evicted while it waits. Equal ones come in order of rank, and nobody passes a sequence of
-    higher priority. A sequence whose next page a running one is computing is passed over until
-    that page is there, so that the samples of a prompt, or a hundred requests that begin alike and
-    come at once, have it computed once.
+    higher priority. A sequence whose next page a running one is computing, or a tier is bringing
+    back, is passed over until that page is there, so that the samples of a prompt, or a hundred
+    requests that begin alike and come at once, have it computed once.
     """
 
     tree: PrefixTree
-    _being_computed: set[_Page] = field(init=False, factory=set)
+    _coming: set[_Page] = field(init=False, factory=set)
 
     def note_running(self, sequence: Sequence) -> None:
         """The sequence is in the batch: what its tokens lack will be there soon."""
         if sequence.namespace is not None and sequence.lease is not None:
-            page = self._page_after(sequence.lease.tip, sequence, sequence.num_tokens)
-            if page is not None:
-                self._being_computed.add(page)
+            self._note(sequence.lease.tip, sequence.known_ids, sequence.num_tokens)
+
+    def note_load(self, load: PageLoad) -> None:
+        """The same of what a tier is bringing back."""
+        self._note(load.lease.tip, load.token_ids, len(load.token_ids))
+
+    def _note(self, tip: PageNode, token_ids: ReadOnlyList[int], num_tokens: int) -> None:
+        page = self._page_after(tip, token_ids, num_tokens)
+        if page is not None:
+            self._coming.add(page)
 
     def order(self, ready: list[Sequence]) -> Iterator[Sequence]:
         """The sequences of `ready`, which are in order of rank, as they are to be admitted.
@@ -64,20 +73,22 @@ class AdmissionOrder:
         return self.tree.find(sequence.namespace, sequence.known_ids, sequence.num_reusable)
 
     def _is_coming(self, sequence: Sequence, found: PageNode | None) -> bool:
-        if sequence.namespace is None or not self._being_computed:
+        if sequence.namespace is None or not self._coming:
             return False
         # A namespace has no root until its first sequence runs, perhaps since a moment ago.
         found = found or self.tree.find(sequence.namespace, (), 0)
         if found is None:
             return False
-        page = self._page_after(found, sequence, sequence.num_reusable)
-        return page is not None and page in self._being_computed
+        page = self._page_after(found, sequence.known_ids, sequence.num_reusable)
+        return page is not None and page in self._coming
 
-    def _page_after(self, node: PageNode, sequence: Sequence, num_tokens: int) -> _Page | None:
+    def _page_after(
+        self, node: PageNode, token_ids: ReadOnlyList[int], num_tokens: int
+    ) -> _Page | None:
         """The page that comes after `node`'s if it lies within the first `num_tokens`."""
         begin = node.depth * self.tree.page_size
         end = begin + self.tree.page_size
-        return None if end > num_tokens else (node, tuple(sequence.known_ids[begin:end]))
+        return None if end > num_tokens else (node, tuple(token_ids[begin:end]))
 
 
 def _choose(candidates: list[Sequence], found: dict[Sequence, PageNode | None]) -> Sequence:

@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Iterable
 
 from trioserve.kv.pool import PageState
+from trioserve.scheduler.loads import PageLoad
 from trioserve.scheduler.sequence import Sequence, SequenceState
 from trioserve.scheduler.supply import PageSupply
 
@@ -19,12 +20,15 @@ def check_states(sequences: list[Sequence], state: SequenceState, supply: PageSu
         assert held == needed, f"sequence {sequence.id} holds {held} pages for {needed}"
 
 
-def check_holders(sequences: Iterable[Sequence], supply: PageSupply) -> None:
-    """Assert that these sequences hold all leased pages and are all users of cached ones."""
+def check_holders(
+    sequences: Iterable[Sequence], loads: Iterable[PageLoad], supply: PageSupply
+) -> None:
+    """Assert that these hold all leased pages and are all users of cached ones."""
     leases = [sequence.lease for sequence in sequences if sequence.lease is not None]
+    leases += [load.lease for load in loads]
     own = sorted(page for lease in leases for page in lease.own_page_ids)
     leased = sorted(supply.pool.pages_in(PageState.LEASED))
-    assert own == leased, f"sequences hold {own}, the pool leased {leased}"
+    assert own == leased, f"sequences and loads hold {own}, the pool leased {leased}"
     users = Counter(node for lease in leases for node in lease.tip.path())
     for node in supply.tree.nodes():
         assert node.num_users == users[node], f"{node.num_users} users, not {users[node]}"

@@ -60,6 +60,14 @@ class PlanRow:
         return self.start + self.num_tokens
 
     @property
+    def is_first(self) -> bool:
+        """Whether it is its sequence's first row of all: it begins where the cached prefix ends."""
+        cached = self.sequence.cached
+        return (
+            self.sequence.num_preemptions == 0 and cached is not None and self.start == cached.total
+        )
+
+    @property
     def is_end_read(self) -> bool:
         """Whether something is read at the row's last position: a token is drawn from it, or its
         state is that of a prompt after which nothing is drawn."""

@@ -1,19 +1,26 @@
 """`Scheduler`: turns the sequences it holds into one `StepPlan` after another."""
 
+from typing import TYPE_CHECKING
+
 from attrs import frozen
 
-from trioserve.core import CachedTokens, SequenceId, StepNumber
+from trioserve.core import SequenceId, StepNumber
 from trioserve.kv.lease import PageLease
+from trioserve.kv.node import PageNode
 from trioserve.kv.pool import PagePool
 from trioserve.kv.tree import PrefixTree
 from trioserve.scheduler.admission import WINDOW, AdmissionOrder
 from trioserve.scheduler.audit import check_holders, check_states
 from trioserve.scheduler.budget import StepBudget
+from trioserve.scheduler.loads import PageLoads, sources
+from trioserve.scheduler.places import Places
 from trioserve.scheduler.plan import PlanRow, StepPlan
 from trioserve.scheduler.rows import make_row
 from trioserve.scheduler.sequence import Sequence, SequenceState
 from trioserve.scheduler.supply import PageSupply
-from trioserve.scheduler.waiting import WaitingQueue
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 
 @frozen
@@ -45,10 +52,10 @@ class Scheduler:
         self._pool = pool
         self._limits = limits
         self._supply = PageSupply(pool, self.tree, limits.page_size)
-        self._waiting = WaitingQueue()
-        # Both in order of rank; PAUSED ones hold pages but no slot.
-        self._running: list[Sequence] = []
-        self._paused: list[Sequence] = []
+        self.loads = PageLoads(self._supply, self._num_promised)
+        self.seek: Callable[[Sequence], None] = lambda sequence: None
+        """Called once for each sequence that comes up, to begin a load of what tiers below have."""
+        self._places = Places()
         self._num_awaited_pages = 0
         self._last_victim: SequenceId | None = None
         self.num_preemptions = 0
@@ -57,12 +64,12 @@ class Scheduler:
     @property
     def num_running(self) -> int:
         """Sequences in the batch."""
-        return len(self._running)
+        return len(self._places.running)
 
     @property
     def num_waiting(self) -> int:
         """Sequences in the queue, preempted and paused ones included."""
-        return len(self._waiting) + len(self._paused)
+        return len(self._places.waiting) + len(self._places.paused)
 
     @property
     def num_over_slots(self) -> int | None:
@@ -71,7 +78,9 @@ class Scheduler:
         Counts by what was admitted, not by what the last plan did: a sequence that arrived since
         then will take a slot in the next step. One whose reader has stalled will not.
         """
-        num_stalled = sum(not held.has_credit for held in (*self._waiting, *self._paused))
+        num_stalled = sum(
+            not held.has_credit for held in (*self._places.waiting, *self._places.paused)
+        )
         num_held = self.num_running + self.num_waiting
         if num_held - num_stalled < self._limits.max_running:
             return None
@@ -80,13 +89,7 @@ class Scheduler:
     @property
     def num_held_tokens(self) -> int:
         """Tokens whose keys and values stand in pages that sequences use, shared ones once."""
-        num_own = sum(
-            sequence.num_planned - sequence.lease.num_shared * self._limits.page_size
-            for sequence in (*self._running, *self._paused)
-            if sequence.lease is not None
-        )
-        num_shared_pages = self.tree.num_pages - self.tree.num_unused
-        return num_own + num_shared_pages * self._limits.page_size
+        return self._supply.num_used_tokens(self._places.holders)
 
     def capacity_tokens(self) -> int:
         """Tokens that fit in the whole pool: the most that one sequence may ever need."""
@@ -95,24 +98,16 @@ class Scheduler:
     def add(self, sequence: Sequence) -> None:
         """Enqueue a new sequence. It must fit in the pool alone (`capacity_tokens`)."""
         assert sequence.state is SequenceState.WAITING, f"added a sequence that is {sequence.state}"
-        self._waiting.add(sequence)
+        self._places.put(sequence, SequenceState.WAITING)
 
     def end(self, sequence: Sequence) -> None:
         """Take the sequence out, whatever state it is in, and release its pages. Idempotent.
 
         Not a checkpoint: safe in a cancelled task.
         """
-        match sequence.state:
-            case SequenceState.WAITING:
-                self._waiting.remove(sequence)
-            case SequenceState.RUNNING:
-                self._running.remove(sequence)
-            case SequenceState.PAUSED:
-                self._paused.remove(sequence)
-            case SequenceState.ENDED:
-                return
-        sequence.drop_computed()
-        sequence.state = SequenceState.ENDED
+        if sequence.state is not SequenceState.ENDED:
+            self._places.move(sequence, SequenceState.ENDED)
+            sequence.drop_computed()
 
     def plan(self, number: StepNumber) -> StepPlan | None:
         """The rows of step `number`, or None if nothing can be computed now.
@@ -125,11 +120,11 @@ class Scheduler:
         self._num_awaited_pages = 0
         budget = StepBudget(
             self._limits.max_step_tokens,
-            sum(sequence.num_missing == 1 for sequence in self._running),
+            sum(sequence.num_missing == 1 for sequence in self._places.running),
         )
         rows: list[PlanRow] = []
         # Over a copy: preemption removes newer sequences from the batch while we go.
-        for sequence in tuple(self._running):
+        for sequence in tuple(self._places.running):
             if sequence.state is SequenceState.RUNNING:
                 self._plan_row(sequence, number, budget, rows)
         # Rejected: admitting a small one meanwhile. The next plan would take its pages away again,
@@ -138,47 +133,59 @@ class Scheduler:
             self._admit(number, budget, rows)
         return StepPlan(number, tuple(rows)) if rows else None
 
-    def publish(self, row: PlanRow) -> None:
+    def publish(self, row: PlanRow) -> list[PageNode]:
         """A step that is committed has computed the row: what it filled may be shared.
 
-        For live rows only, and before a token that it sampled ends the sequence.
+        For live rows only, and before a token that it sampled ends the sequence. Returns what is
+        new in the tree.
         """
         sequence = row.sequence
         assert sequence.lease is not None, f"sequence {sequence.id} computed without a lease"
-        if sequence.namespace is not None:
-            self.tree.publish(sequence.lease, sequence.known_ids, row.end, sequence.last_step)
+        if sequence.namespace is None:
+            return []
+        return self.tree.publish(sequence.lease, sequence.known_ids, row.end, sequence.last_step)
 
     def check(self) -> None:
         """Assert that the books agree: states, order, slots and pages; see audit.py."""
-        assert len(self._running) <= self._limits.max_running, f"{len(self._running)} running"
-        check_states(self._running, SequenceState.RUNNING, self._supply)
-        check_states(self._paused, SequenceState.PAUSED, self._supply)
-        check_states(list(self._waiting), SequenceState.WAITING, self._supply)
-        check_holders((*self._running, *self._paused), self._supply)
+        assert len(self._places.running) <= self._limits.max_running, (
+            f"{len(self._places.running)} running"
+        )
+        check_states(self._places.running, SequenceState.RUNNING, self._supply)
+        check_states(self._places.paused, SequenceState.PAUSED, self._supply)
+        check_states(list(self._places.waiting), SequenceState.WAITING, self._supply)
+        check_holders(self._places.holders, self.loads, self._supply)
         self.tree.check()
 
     def _pause_stalled(self) -> None:
         """A sequence whose reader takes nothing gives up its slot but keeps its pages."""
-        for sequence in tuple(self._running):
+        for sequence in tuple(self._places.running):
             if not sequence.has_credit and sequence.num_missing > 0:
-                self._running.remove(sequence)
-                self._insert(self._paused, sequence, SequenceState.PAUSED)
+                self._places.move(sequence, SequenceState.PAUSED)
 
     def _resume_paused(self) -> None:
-        for sequence in tuple(self._paused):
-            if len(self._running) >= self._limits.max_running:
+        for sequence in tuple(self._places.paused):
+            if len(self._places.running) >= self._limits.max_running:
                 return
             if sequence.has_credit:
-                self._paused.remove(sequence)
-                self._insert(self._running, sequence, SequenceState.RUNNING)
+                self._places.move(sequence, SequenceState.RUNNING)
 
     def _admit(self, number: StepNumber, budget: StepBudget, rows: list[PlanRow]) -> None:
         admission = AdmissionOrder(self.tree)
-        for sequence in self._running:
-            admission.note_running(sequence)
         # A sequence that was preempted while its reader stalled must not hold up the queue.
-        for sequence in admission.order(self._waiting.first_ready(WINDOW)):
-            if len(self._running) >= self._limits.max_running or budget.num_prefill_left <= 0:
+        ready = self._places.waiting.first_ready(WINDOW)
+        for sequence in ready:
+            if not sequence.is_sought:
+                sequence.is_sought = True
+                self.seek(sequence)
+        for sequence in self._places.running:
+            admission.note_running(sequence)
+        for load in self.loads:
+            admission.note_load(load)
+        for sequence in admission.order(ready):
+            if (
+                len(self._places.running) >= self._limits.max_running
+                or budget.num_prefill_left <= 0
+            ):
                 return
             if not self._start(sequence):
                 return  # strictly in order: a large request is never overtaken for ever
@@ -192,12 +199,11 @@ class Scheduler:
         if not self._has_room_for(sequence, lease):
             lease.release(None)
             return False
-        self._waiting.remove(sequence)
         sequence.lease = lease
         sequence.num_planned = lease.num_shared * self._limits.page_size
         if sequence.cached is None:
-            sequence.cached = CachedTokens(device=sequence.num_planned)
-        self._insert(self._running, sequence, SequenceState.RUNNING)
+            sequence.cached = sources(sequence.num_planned, sequence.restored)
+        self._places.move(sequence, SequenceState.RUNNING)
         return True
 
     def _lease_prefix(self, sequence: Sequence) -> PageLease:
@@ -213,15 +219,19 @@ class Scheduler:
         those are older.
         """
         promised = self._supply.promised(sequence, lease, self._limits.page_size)
-        needed = promised + sum(
-            self._supply.promised(running, running.lease)
-            for running in self._running
-            if running.lease is not None
-        )
-        if self._supply.lacks(needed - self._supply.num_held_only_by(self._paused)):
+        needed = promised + self._num_promised()
+        if self._supply.lacks(needed - self._supply.num_held_only_by(self._places.paused)):
             return False  # taking pages from stalled readers would not be enough
         self._reclaim_from_stalled(needed)
         return self._supply.set_free(promised)
+
+    def _num_promised(self) -> int:
+        """Pages that the sequences in the batch still need for the tokens that they have."""
+        return sum(
+            self._supply.promised(running, running.lease)
+            for running in self._places.running
+            if running.lease is not None
+        )
 
     def _plan_row(
         self, sequence: Sequence, number: StepNumber, budget: StepBudget, rows: list[PlanRow]
@@ -264,32 +274,21 @@ class Scheduler:
 
         Or two of them that need the same pages would have one compute and throw away for ever.
         """
-        newer = self._running[self._running.index(sequence) + 1 :]
+        newer = self._places.running[self._places.running.index(sequence) + 1 :]
         if len(newer) > 1 and newer[-1].id == self._last_victim:
             return newer[-2]
         return newer[-1] if newer else None
 
     def _reclaim_from_stalled(self, needed: int) -> None:
-        while self._supply.lacks(needed) and self._paused:
+        while self._supply.lacks(needed) and self._places.paused:
             # One that can go on but found no slot keeps its pages as long as a stalled one has any.
-            self._preempt((self._stalled() or self._paused)[-1])
-
-    def _stalled(self) -> list[Sequence]:
-        """Those of the paused whose reader still takes nothing, in order of rank."""
-        return [sequence for sequence in self._paused if not sequence.has_credit]
+            self._preempt((self._places.stalled() or self._places.paused)[-1])
 
     def _preempt(self, sequence: Sequence) -> None:
         """Take the pages; the tokens stay and are computed again when it is admitted again."""
-        held_by = self._running if sequence.state is SequenceState.RUNNING else self._paused
-        held_by.remove(sequence)
         sequence.drop_computed()
         sequence.num_preemptions += 1
-        sequence.state = SequenceState.WAITING
-        self._waiting.add(sequence)
+        sequence.is_sought = False
+        self._places.move(sequence, SequenceState.WAITING)
         self._last_victim = sequence.id
         self.num_preemptions += 1
-
-    def _insert(self, into: list[Sequence], sequence: Sequence, state: SequenceState) -> None:
-        sequence.state = state
-        into.append(sequence)
-        into.sort(key=lambda held: held.rank)  # nearly sorted: one pass

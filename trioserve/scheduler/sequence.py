@@ -7,6 +7,7 @@ from enum import Enum, auto
 from attrs import define, field
 
 from trioserve.core import (
+    NOTHING_CACHED,
     READ_NOTHING,
     CachedTokens,
     CacheNamespace,
@@ -77,6 +78,10 @@ class Sequence:
     num_preemptions: int = field(init=False, default=0)
     cached: CachedTokens | None = field(init=False, default=None)
     """Prompt tokens that its first admission found in the cache; None before that."""
+    restored: CachedTokens = field(init=False, default=NOTHING_CACHED)
+    """Tokens that were loaded for it from the tiers below, while it waited."""
+    is_sought: bool = field(init=False, default=False)
+    """Whether the tiers below were asked for its prefix since it came into the queue."""
     num_overtaken: int = field(init=False, default=0)
     """How often a newer sequence was admitted first, for its longer cached prefix."""
     num_computed_high: int = field(init=False, default=0)

@@ -52,6 +52,15 @@ class PageSupply:
         needed = self.pages_for(min(num_tokens, sequence.final_len))
         return max(0, needed - len(lease.page_ids))
 
+    def num_used_tokens(self, sequences: Iterable[Sequence]) -> int:
+        """Tokens whose keys and values stand in pages that these use, shared ones once."""
+        num_own = sum(
+            sequence.num_planned - sequence.lease.num_shared * self.page_size
+            for sequence in sequences
+            if sequence.lease is not None
+        )
+        return num_own + (self.tree.num_pages - self.tree.num_unused) * self.page_size
+
     def num_held_only_by(self, sequences: Iterable[Sequence]) -> int:
         """Pages that would be free or unused without these sequences."""
         num_own = 0
