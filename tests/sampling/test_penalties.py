@@ -34,6 +34,22 @@ def slow_adjusted(row: list[float], draw: Draw) -> list[float]:
     return adjusted
 
 
+@pytest.mark.parametrize("num_bits", [VOCAB, VOCAB - 9, VOCAB + 15])
+@pytest.mark.parametrize("allowed", [{3}, {0, 7, 30}, set(range(VOCAB)) - {5}, set(range(20, 31))])
+def test_only_what_a_grammar_allows_is_left(allowed: set[int], num_bits: int) -> None:
+    bits = np.zeros(num_bits, np.uint8)
+    bits[[token for token in allowed if token < num_bits]] = 1
+    row = np.arange(VOCAB, dtype=np.float32)
+    before = row.copy()
+    packed = np.packbits(bits, bitorder="little").data
+    draw = Draw(SamplingParams(), 0, 5, masked_ids=frozenset({7}), allowed=packed)
+    left = {token for token in allowed if token < min(num_bits, VOCAB)} - {7}
+    adjusted = adjusted_logits(row, draw)
+    assert np.flatnonzero(adjusted > -np.inf).tolist() == sorted(left)
+    assert all(adjusted[token] == row[token] for token in left)
+    assert (row == before).all()
+
+
 tokens = st.integers(0, VOCAB - 1)
 # Sixteenths, so that single precision adds them exactly.
 sixteenths = st.integers(-32, 32).map(lambda n: n / 16)

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from trioserve.config import ServerConfig
+    from trioserve.model.kv_pages import KvPages
     from trioserve.runner.runner import ModelRunner
 
 logger = logging.getLogger(__name__)
@@ -39,6 +40,7 @@ class LoadedModel:
     runner: ModelRunner
     directory: Path
     """The folder with config, weights and tokenizer: for the tokenizer."""
+    pages: KvPages
     eos_token_ids: frozenset[int]
     """Of config.json and generation_config.json; the tokenizer may know more."""
     num_pages: int
@@ -94,7 +96,7 @@ def load_model(
         max_model_len=max_model_len,
         max_running=max_running,
         max_total_tokens=config.max_total_tokens,
-        available_bytes=limits.available_memory_bytes(),
+        available_bytes=limits.available_memory_bytes() - config.host_cache_bytes,
     )
     try:
         pages = KvPages(spec, num_pages, config.page_size)
@@ -131,6 +133,7 @@ def load_model(
         info=info,
         runner=runner,
         directory=directory,
+        pages=pages,
         eos_token_ids=spec.eos_token_ids,
         num_pages=num_pages,
         page_size=config.page_size,

@@ -12,6 +12,8 @@ from trioserve.sampling.row import Draw, Floats, require_finite
 from trioserve.sampling.sampler import draw_token
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from trioserve.runner.staging import Output
     from trioserve.scheduler.plan import PlanRow, StepPlan
 
@@ -28,6 +30,8 @@ class StepReading:
     """The tokens that the step before sampled for rows of this one."""
     failures: dict[int, str]
     """Messages by row: those known before the step, and what comes."""
+    allowed: "Mapping[int, memoryview]" = field(factory=dict)
+    """The tokens that a row may draw, where its plan has a mask."""
     token_ids: dict[int, int] = field(init=False, factory=dict)
     _prompt: dict[int, list[TokenLogprobs]] = field(init=False, factory=dict)
     _sampled: dict[int, TokenLogprobs] = field(init=False, factory=dict)
@@ -85,4 +89,5 @@ class StepReading:
             num_prompt=row.num_prompt,
             history=(*row.history, *carried) if row.sampling.has_penalties else (),
             masked_ids=row.masked_ids,
+            allowed=self.allowed.get(index),
         )

@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING
 
 from trioserve.device.base import StepResult
 from trioserve.model.decoder import HEAD_ROWS
+from trioserve.runner.masks import MaskFiller
 from trioserve.runner.reading import StepReading
 from trioserve.runner.staging import Output, Staging
 
@@ -35,6 +36,7 @@ class ModelRunner:
         # Tokens sampled by the last launched step, by the identity of the sequence. Only the plan
         # of the next step asks, and its rows keep those sequences alive, so no id is reused.
         self._last_tokens: dict[int, int] = {}
+        self._filler = MaskFiller()
 
     def stage(self, plan: "StepPlan") -> "ModelStep":
         """Write the plan into buffers. Cheap, no checkpoint, no tensor work."""
@@ -44,12 +46,17 @@ class ModelRunner:
 
     def compute(self, plan: "StepPlan", staging: Staging) -> StepResult:
         """Run one staged plan; for `ModelStep.launch` alone."""
+        masks = self._filler.start(plan.rows)
         try:
             reading = self._carry(plan, staging)
             hidden = self._decoder.forward(staging.decoder_input())
             outputs = staging.outputs
         finally:
             self._free.append(staging)
+            # Also when the step failed: nobody may change what is being read.
+            filled = masks.join()
+        reading.allowed = filled.allowed
+        reading.failures |= filled.failures
         for begin in range(0, len(outputs), HEAD_ROWS):
             block = slice(begin, begin + HEAD_ROWS)
             self._read(reading, outputs[block], hidden[block])

@@ -28,6 +28,8 @@ class Draw:
     """All tokens before `position`; only where `sampling` has penalties."""
     masked_ids: frozenset[int] = frozenset()
     """Must not be drawn."""
+    allowed: memoryview | None = None
+    """Bits of the only tokens that may be drawn (see `TokenMask`); None: all."""
 
     @property
     def is_greedy(self) -> bool:
@@ -37,7 +39,12 @@ class Draw:
     @property
     def is_adjusted(self) -> bool:
         """Whether the token is not drawn from the model's own logits."""
-        return bool(self.sampling.logit_bias or self.masked_ids or self.sampling.has_penalties)
+        return bool(
+            self.sampling.logit_bias
+            or self.masked_ids
+            or self.allowed is not None
+            or self.sampling.has_penalties
+        )
 
 
 def require_finite(row: Floats) -> None:

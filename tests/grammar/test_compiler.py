@@ -1,0 +1,229 @@
+"""The compiler's bounds, in number, time and size; and what a request that leaves takes along."""
+
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import Any
+
+import pytest
+import trio
+import trio.testing
+from attrs import define, field
+
+from tests.api.kit import COMPLETIONS, StartApi
+from tests.grammar.walks import BYTES
+from trioserve.errors import RequestFailed
+from trioserve.grammar.cache import GrammarCache
+from trioserve.grammar.compiled import CompiledGrammar
+from trioserve.grammar.compiler import MAX_CONCURRENT, GrammarCompiler
+from trioserve.grammar.constraint import Constraint, GrammarKind
+from trioserve.grammar.errors import GrammarError
+from trioserve.grammar.process import WorkerLost
+from trioserve.grammar.vocabulary import Vocabulary
+from trioserve.testing.local_worker import LocalWorker
+
+
+@define(eq=False)
+class SlowWorker:
+    """Compiles when told."""
+
+    is_lost: bool = False
+    running: list[Constraint] = field(factory=list)
+    num_cancelled: int = 0
+    may_finish: trio.Event = field(factory=trio.Event)
+
+    async def compile(self, constraint: Constraint, message: bytes) -> bytes:
+        self.running.append(constraint)
+        try:
+            await self.may_finish.wait()
+            return await LocalWorker(BYTES).compile(constraint, message)
+        except trio.Cancelled:
+            self.num_cancelled += 1
+            raise
+        finally:
+            self.running.remove(constraint)
+
+    def close(self) -> None:
+        self.is_lost = True
+
+
+def regex(number: int) -> Constraint:
+    return Constraint(GrammarKind.REGEX, f"[ab]{{{number}}}")
+
+
+def compiler_with(worker: Any, timeout_s: float = 10.0) -> GrammarCompiler:
+    async def start(_: Vocabulary) -> Any:
+        await trio.lowlevel.checkpoint()
+        return worker
+
+    return GrammarCompiler(lambda: BYTES, timeout_s, start)
+
+
+async def blocked(call: Callable[[], Awaitable[object]], nursery: trio.Nursery) -> None:
+    """Start a call that is going to wait."""
+
+    async def run() -> None:
+        await call()
+
+    nursery.start_soon(run)
+    await trio.testing.wait_all_tasks_blocked(0.02)
+
+
+async def test_equal_constraints_are_compiled_once() -> None:
+    compiler = compiler_with(await LocalWorker.start(BYTES))
+    first = await compiler.compile(regex(1))
+    assert await compiler.compile(regex(1)) is first
+    assert await compiler.compile(regex(2)) is not first
+    assert compiler.num_compiled == 2
+    for _ in range(2):
+        with pytest.raises(GrammarError, match="a missing"):
+            await compiler.compile(Constraint(GrammarKind.REGEX, "("))
+    assert compiler.num_compiled == 3
+
+
+async def test_those_who_wait_for_a_place_take_what_others_compiled(nursery: trio.Nursery) -> None:
+    worker = SlowWorker()
+    compiler = compiler_with(worker)
+    for _ in range(10):
+        await blocked(partial(compiler.compile, regex(1)), nursery)
+    assert len(worker.running) == compiler.num_running == MAX_CONCURRENT
+    worker.may_finish.set()
+    await compiler.compile(regex(1))
+    assert compiler.num_compiled == MAX_CONCURRENT
+
+
+@pytest.mark.case(79)
+async def test_ten_that_left_leave_nothing(nursery: trio.Nursery) -> None:
+    """Case 79: at most so many run at once, and a cancelled one ends at once."""
+    worker = SlowWorker()
+    compiler = compiler_with(worker)
+    with trio.CancelScope() as scope:
+        async with trio.open_nursery() as requests:
+            for number in range(10):
+                await blocked(partial(compiler.compile, regex(number)), requests)
+            assert len(worker.running) == MAX_CONCURRENT
+            scope.cancel()
+    assert not worker.running
+    assert worker.num_cancelled == MAX_CONCURRENT
+    assert compiler.num_running == 0
+    assert len(compiler.cache) == 0
+
+
+async def test_a_compilation_that_takes_too_long_is_too_complex(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    worker = SlowWorker()
+    compiler = compiler_with(worker, timeout_s=3.0)
+    began = trio.current_time()
+    with pytest.raises(GrammarError, match="grammar is too complex"):
+        await compiler.compile(regex(1))
+    assert trio.current_time() - began == 3.0
+    assert not worker.running
+    # It may have been the machine's fault.
+    assert len(compiler.cache) == 0
+
+
+async def test_a_worker_that_is_lost_is_replaced() -> None:
+    started: list[Any] = []
+
+    class Dying:
+        is_lost = False
+
+        async def compile(self, constraint: Constraint, message: bytes) -> bytes:
+            self.is_lost = True
+            raise WorkerLost("killed")
+
+        def close(self) -> None:
+            pass
+
+    async def start(_: Vocabulary) -> Any:
+        started.append(Dying() if not started else await LocalWorker.start(BYTES))
+        return started[-1]
+
+    compiler = GrammarCompiler(lambda: BYTES, 10.0, start)
+    assert isinstance(await compiler.compile(regex(1)), CompiledGrammar)
+    assert len(started) == 2
+
+
+async def test_without_a_worker_the_request_fails() -> None:
+    async def start(_: Vocabulary) -> Any:
+        raise WorkerLost("no memory")
+
+    compiler = GrammarCompiler(lambda: BYTES, 10.0, start)
+    await compiler.start()  # says so in the log, and nothing else
+    with pytest.raises(RequestFailed):
+        await compiler.compile(regex(1))
+
+
+async def test_a_closed_compiler_starts_nothing() -> None:
+    worker = SlowWorker()
+    compiler = compiler_with(worker)
+    await compiler.start()
+    compiler.close()
+    compiler.close()
+    assert worker.is_lost
+    with pytest.raises(RequestFailed):
+        await compiler.compile(regex(1))
+
+
+async def test_the_cache_holds_so_many_bytes_and_forgets_the_least_used() -> None:
+    compiler = compiler_with(await LocalWorker.start(BYTES))
+    grammars = [await compiler.compile(regex(number)) for number in range(1, 5)]
+    size = max(grammar.num_bytes for grammar in grammars) + 1100
+    cache = GrammarCache(max_bytes=3 * size)
+    for number, grammar in enumerate(grammars[:3], start=1):
+        cache.put(regex(number), grammar)
+    assert cache.get(regex(1)) is grammars[0]
+    cache.put(regex(4), grammars[3])
+    assert cache.get(regex(2)) is None
+    assert cache.get(regex(1)) is grammars[0]
+    assert cache.num_bytes <= cache.max_bytes
+    cache.put(Constraint(GrammarKind.REGEX, "a" * cache.max_bytes), GrammarError("too long"))
+    assert len(cache) == 0
+    assert cache.num_bytes == 0
+
+
+@pytest.mark.case(89)
+async def test_a_client_that_leaves_during_a_compilation_has_nothing_computed(
+    start: StartApi, nursery: trio.Nursery
+) -> None:
+    """Case 89: no prefill, nothing admitted, and its compilation is over."""
+    bench = await start()
+    worker = SlowWorker()
+
+    async def start_worker(_: Vocabulary) -> Any:
+        return worker
+
+    bench.engine.grammars.start_worker = start_worker
+    with trio.CancelScope() as scope:
+        async with trio.open_nursery() as requests:
+            for stream in (False, True):
+                await blocked(
+                    partial(bench.wire_request, COMPLETIONS, regex="[ab]{3}", stream=stream),
+                    requests,
+                )
+            assert worker.running
+            assert bench.engine.batch.is_idle
+            scope.cancel()
+    await trio.testing.wait_all_tasks_blocked()
+    assert not worker.running
+    assert not bench.runner.plans
+    assert bench.engine.grammars.num_running == 0
+    assert (await bench.post(COMPLETIONS, max_tokens=2)).status == 200
+    bench.check_idle()
+
+
+async def test_others_go_on_while_a_grammar_compiles(
+    start: StartApi, nursery: trio.Nursery
+) -> None:
+    bench = await start("on")
+    worker = SlowWorker()
+
+    async def start_worker(_: Vocabulary) -> Any:
+        return worker
+
+    bench.engine.grammars.start_worker = start_worker
+    await blocked(partial(bench.post, COMPLETIONS, regex="[ab]{3}"), nursery)
+    assert worker.running
+    assert (await bench.post(COMPLETIONS)).texts() == ["on"]
+    assert (await bench.get("/health")).status == 200
+    worker.may_finish.set()

@@ -1,0 +1,37 @@
+"""`CompiledGrammar`: what the choices of a request follow; shared, and never changed."""
+
+from typing import TYPE_CHECKING
+
+from attrs import field, frozen
+
+from trioserve.grammar.matching import first_bits
+from trioserve.grammar.vocabulary import Vocabulary
+
+if TYPE_CHECKING:
+    import xgrammar
+
+
+@frozen(eq=False)
+class CompiledGrammar:
+    """Made by the compiler; `GrammarState` walks through it, one for each choice."""
+
+    vocabulary: Vocabulary = field(repr=False)
+    compiled: "xgrammar.CompiledGrammar" = field(repr=False)
+    num_bytes: int
+    is_end_alone: bool
+    """It allows no token at all, but the empty text: a choice has ended before it began."""
+
+    @classmethod
+    def from_serialized(cls, text: bytes, vocabulary: Vocabulary) -> "CompiledGrammar":
+        """What the worker sent. Takes up to half a second: not on the event loop."""
+        import xgrammar
+
+        compiled = xgrammar.CompiledGrammar.deserialize_json(text.decode(), vocabulary.info)
+        return cls.of(compiled, vocabulary)
+
+    @classmethod
+    def of(cls, compiled: "xgrammar.CompiledGrammar", vocabulary: Vocabulary) -> "CompiledGrammar":
+        """What xgrammar compiled for the vocabulary, in this process or another one."""
+        bits = first_bits(compiled, vocabulary)
+        bits[list(vocabulary.eos_ids)] = 0
+        return cls(vocabulary, compiled, compiled.memory_size_bytes, not bits.any())
