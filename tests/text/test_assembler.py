@@ -229,3 +229,18 @@ def test_feeding_after_the_stop_is_our_own_mistake(byte_level: Tokenizer) -> Non
         assembler.feed(token_id)
     with pytest.raises(AssertionError, match="after the text had ended"):
         assembler.feed(0)
+
+
+def test_a_special_token_that_is_to_be_shown_is_shown_and_no_other(byte_level: Tokenizer) -> None:
+    eos, turn = byte_level.encode("<eos><turn>", add_special_tokens=False)
+    assert byte_level.special_ids_of(["<turn>", "a", "no such token"]) == {turn}
+    ids = [*byte_level.encode("a", add_special_tokens=False), turn, eos]
+    for kept, last, text in (
+        ({turn}, None, "a<turn>"),
+        ({turn}, turn, "a<turn><turn>"),
+        (set(), turn, "a"),
+    ):
+        assembler = TextAssembler(byte_level, StopParams(is_kept=True), shown_ids=frozenset(kept))
+        shown = "".join(assembler.feed(token_id).text for token_id in ids)
+        shown += assembler.flush() if last is None else assembler.feed_last(last).text
+        assert shown == text

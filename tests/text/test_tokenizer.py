@@ -253,3 +253,22 @@ def test_a_template_given_at_start_is_used_in_place_of_the_models_own(
     assert tokenizer.eos_token_ids == set(tokenizer.encode("<turn>", add_special_tokens=False))
     with pytest.raises(ConfigError, match=r"^the chat template is not valid"):
         Tokenizer.from_directory(directory, chat_template="{% if %}")
+
+
+def test_a_template_of_its_own_for_tools_is_used_with_tools_alone(
+    make_directory: Callable[..., Path],
+) -> None:
+    listed = [
+        {"name": "default", "template": "plain"},
+        {"name": "tool_use", "template": "{{ tools[0].name }} in <tool_call>"},
+    ]
+    directory = make_directory("byte_level", tokenizer_config={"chat_template": listed})
+    tokenizer = Tokenizer.from_directory(directory)
+    messages = [{"role": "user", "content": "Hi"}]
+    assert tokenizer.render_chat(messages) == "plain"
+    assert tokenizer.render_chat(messages, tools=[{"name": "f"}]) == "f in <tool_call>"
+    assert tokenizer.tool_call_format is not None
+    # One that is given at start is the only one.
+    given = Tokenizer.from_directory(directory, chat_template="given")
+    assert given.render_chat(messages, tools=[{"name": "f"}]) == "given"
+    assert given.tool_call_format is None

@@ -10,6 +10,8 @@ from trioserve.text.regex_stops import RegexFinder, SearchBudget
 from trioserve.text.stops import StopFinder
 
 if TYPE_CHECKING:
+    from collections.abc import Set as AbstractSet
+
     from trioserve.core import StopParams
     from trioserve.text.tokenizer import Tokenizer
 
@@ -46,11 +48,17 @@ class TextAssembler:
         stop: StopParams,
         *,
         skips_special_tokens: bool = True,
+        shown_ids: AbstractSet[int] = frozenset(),
         budget: SearchBudget | None = None,
     ) -> None:
-        """`budget` is shared by all choices of a request; without one this choice has its own."""
-        self._detokenizer = tokenizer.new_detokenizer(skip_special_tokens=skips_special_tokens)
-        self._skipped_ids = tokenizer.special_ids if skips_special_tokens else frozenset[int]()
+        """`budget` is shared by all choices of a request; without one this choice has its own.
+        `shown_ids` are special tokens that are shown all the same."""
+        self._detokenizer = tokenizer.new_detokenizer(
+            skip_special_tokens=skips_special_tokens, shown_ids=shown_ids
+        )
+        self._skipped_ids = (
+            tokenizer.special_ids - shown_ids if skips_special_tokens else frozenset[int]()
+        )
         self._stop = stop
         self._finder = _new_finder(stop, budget)
         self._num_tokens = 0

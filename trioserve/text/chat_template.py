@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from datetime import datetime
+from functools import cached_property
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -17,6 +18,13 @@ from jinja2.ext import Extension
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from trioserve.errors import ConfigError, TrioserveError
+from trioserve.text.template_calls import (
+    PROBE_TOOLS,
+    CallForm,
+    find_call_form,
+    has_calls,
+    in_form,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -76,34 +84,39 @@ class ChatTemplate:
         *,
         add_generation_prompt: bool = True,
         continues_final_message: bool = False,
+        tools: Sequence[Mapping[str, Any]] = (),
         variables: Mapping[str, Any] = NO_VARIABLES,
     ) -> str:
         """The text that the model is to continue.
 
         Messages are JSON-like mappings with a `role` and a `content`: a string, a list of
-        `{"type": "text", "text": …}` parts, or None. Each is adapted to what the template reads.
-        `variables` are more that it may read. With `continues_final_message` the text ends with
-        the words of the last message, whose turn stays open, and there is no generation prompt.
-        Raises ChatTemplateError.
+        `{"type": "text", "text": …}` parts, or None beside `tool_calls`, whose arguments are JSON
+        text. Each is adapted to what the template reads. `tools` are what the model may call, and
+        `variables` more that the template may read. With `continues_final_message` the text ends
+        with the words of the last message, whose turn stays open, and there is no generation
+        prompt. Raises ChatTemplateError.
         """
+        if has_calls(messages):
+            messages = in_form(messages, self._call_form)
         adapted = [self._adapted(message) for message in messages]
         if continues_final_message:
             _mark_end(adapted[-1])
             add_generation_prompt = False
-        text = self._render(adapted, add_generation_prompt, variables)
+        text = self._render(adapted, add_generation_prompt, tools, variables)
         return _cut_at_mark(text) if continues_final_message else text
 
     def _render(
         self,
         messages: list[dict[str, Any]],
         add_generation_prompt: bool,
+        tools: Sequence[Mapping[str, Any]],
         variables: Mapping[str, Any],
     ) -> str:
         given = {
             **self._variables,
             **variables,
             "messages": messages,
-            "tools": None,
+            "tools": list(tools) or None,
             "documents": None,
             "add_generation_prompt": add_generation_prompt,
         }
@@ -115,9 +128,24 @@ class ChatTemplate:
         except Exception as error:
             raise ChatTemplateError(_one_line(error)) from error
 
+    @cached_property
+    def _call_form(self) -> CallForm:
+        """Found when first asked for: most conversations have no calls."""
+
+        def render(messages: Sequence[Mapping[str, Any]]) -> str | None:
+            try:
+                adapted = [self._adapted(message) for message in messages]
+                return self._render(adapted, False, PROBE_TOOLS, NO_VARIABLES)
+            except ChatTemplateError:
+                return None
+
+        return find_call_form(render)
+
     def _adapted(self, message: Mapping[str, Any]) -> dict[str, Any]:
         # Templates test for a key more often than for None, and write "None" where they do not.
         adapted = {key: value for key, value in message.items() if value is not None}
+        if "tool_calls" in message and message["content"] is None:
+            adapted["content"] = None
         if adapted.get("role") == "developer" and not self._has_developer_role:
             adapted["role"] = "system"
         content = adapted.get("content")
@@ -131,7 +159,9 @@ class ChatTemplate:
 
 def _mark_end(message: dict[str, Any]) -> None:
     """Put the mark behind the words of an adapted message, which is changed."""
-    content = message.get("content", "")
+    content: Any = message.get("content", "")
+    if content is None:
+        content = ""
     if isinstance(content, str):
         message["content"] = content + _OPEN_END
     else:

@@ -17,9 +17,11 @@ from trioserve.text.token_bytes import TokenBytes
 from trioserve.text.token_offsets import OffsetText, TextToken, decoded_offsets, offsets_in
 from trioserve.text.token_span import TokenSpan
 from trioserve.text.tokenizer_files import TokenizerFiles
+from trioserve.text.tool_calls.formats import detect_format
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Set as AbstractSet
     from os import PathLike
 
     from trioserve.text.fill_in_middle import FillInMiddle
@@ -31,7 +33,8 @@ class Tokenizer:
     `vocab_size` counts added tokens (the model's logits may be wider). `special_ids` are left out
     of text by default. Sampling one of `eos_token_ids` ends a choice: those of the model's config
     and generation config, the tokenizer's own, and the token that ends an assistant's turn in the
-    chat template, which some models list nowhere else.
+    chat template, which some models list nowhere else. `tool_call_format` is how the chat template
+    has the model call tools, if it is a form that is known.
 
     No method is a checkpoint. Encoding takes about a millisecond for each thousand tokens.
     """
@@ -52,6 +55,11 @@ class Tokenizer:
         self._token_bytes = TokenBytes.from_backend(files.backend)
         source = files.chat_template if chat_template is None else chat_template
         self._chat_template = None if source is None else ChatTemplate(source, files.named_tokens)
+        self._tool_template = self._chat_template
+        tool_source = files.tool_template if chat_template is None else None
+        if tool_source is not None:
+            self._tool_template = ChatTemplate(tool_source, files.named_tokens)
+        self.tool_call_format = detect_format(tool_source or source or "")
         added_tokens = files.backend.get_added_tokens_decoder()
         self.vocab_size: int = files.backend.get_vocab_size(with_added_tokens=True)
         self._span = TokenSpan.from_backend(files.backend)
@@ -142,9 +150,16 @@ class Tokenizer:
         text = "".join([detokenizer.feed(token_id) for token_id in token_ids])
         return text + detokenizer.flush()
 
-    def new_detokenizer(self, *, skip_special_tokens: bool = True) -> Detokenizer:
-        """A fresh detokenizer for one choice."""
-        skipped_ids = self.special_ids if skip_special_tokens else frozenset[int]()
+    def special_ids_of(self, texts: Iterable[str]) -> frozenset[int]:
+        """Those of these texts that are special tokens."""
+        found = map(self._backend.token_to_id, texts)
+        return frozenset(each for each in found if each in self.special_ids)
+
+    def new_detokenizer(
+        self, *, skip_special_tokens: bool = True, shown_ids: AbstractSet[int] = frozenset()
+    ) -> Detokenizer:
+        """A fresh detokenizer for one choice. `shown_ids` are special and not to be skipped."""
+        skipped_ids = self.special_ids - shown_ids if skip_special_tokens else frozenset[int]()
         if self._token_bytes is None:
             return WindowDetokenizer(self._backend, skipped_ids)
         return ByteDetokenizer(self._token_bytes, skipped_ids)
@@ -155,18 +170,21 @@ class Tokenizer:
         *,
         add_generation_prompt: bool = True,
         continues_final_message: bool = False,
+        tools: Sequence[Mapping[str, Any]] = (),
         variables: Mapping[str, Any] = NO_VARIABLES,
     ) -> str:
         """The prompt text of a conversation; see `ChatTemplate.render`.
 
         Raises ChatTemplateMissing or ChatTemplateError.
         """
-        if self._chat_template is None:
+        template = self._tool_template if tools else self._chat_template
+        if template is None:
             raise ChatTemplateMissing("the model has no chat template")
-        return self._chat_template.render(
+        return template.render(
             messages,
             add_generation_prompt=add_generation_prompt,
             continues_final_message=continues_final_message,
+            tools=tools,
             variables=variables,
         )
 

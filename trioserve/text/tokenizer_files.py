@@ -34,6 +34,8 @@ class TokenizerFiles:
     named_tokens: Mapping[str, str]  # "eos_token" -> its text, for the names that are set
     eos_token_ids: frozenset[int]  # of the two model configs; the tokenizer's own is named above
     chat_template: str | None
+    tool_template: str | None = None
+    """One of its own for conversations with tools, which few models have."""
 
     @classmethod
     def read(cls, directory: Path) -> TokenizerFiles:
@@ -52,6 +54,7 @@ class TokenizerFiles:
             named_tokens=named_tokens,
             eos_token_ids=_eos_token_ids(directory),
             chat_template=_chat_template(directory, config),
+            tool_template=_named_template(config, "tool_use"),
         )
 
 
@@ -161,7 +164,13 @@ def _chat_template(directory: Path, config: dict[str, Any]) -> str | None:
     except (OSError, ValueError) as error:
         raise ConfigError(f"cannot read {path}: {error}") from error
     template = config.get("chat_template")
-    if isinstance(template, list):
-        by_name = {entry.get("name"): entry.get("template") for entry in template}
-        template = by_name.get("default")
+    return template if isinstance(template, str) else _named_template(config, "default")
+
+
+def _named_template(config: dict[str, Any], name: str) -> str | None:
+    """From the config's list of templates, if it has one."""
+    listed = config.get("chat_template")
+    if not isinstance(listed, list):
+        return None
+    template = {entry.get("name"): entry.get("template") for entry in listed}.get(name)
     return template if isinstance(template, str) else None
