@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from trioserve import __version__
-from trioserve.config import ServerConfig, flag_name, is_secret, settings
+from trioserve.config import ServerConfig, settings
 from trioserve.errors import ConfigError
+from trioserve.setting import flag_name, is_secret
 
 if TYPE_CHECKING:
     from attrs import Attribute

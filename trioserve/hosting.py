@@ -59,6 +59,7 @@ class Server:
         try:
             async with trio.open_nursery() as nursery:
                 await nursery.start(self.engine.run)
+                nursery.start_soon(self._start_grammars)
                 nursery.start_soon(
                     partial(
                         watch_connections,
@@ -71,6 +72,12 @@ class Server:
             self._stop_loading.set()
             # Hypercorn shields its writes: a reader that takes nothing would keep us here.
             self.app.open_requests.end_pending_writes()
+
+    async def _start_grammars(self) -> None:
+        """Have the process ready that compiles grammars, once there is a model to compile for."""
+        await self.engine.ready.wait()
+        if self.engine.directory.primary.info.is_generation:
+            await self.engine.grammars.start()
 
     async def announce(self, find_url: "Callable[[], str]") -> None:
         """Wait until the models serve, then say so in one line, with a command to paste."""

@@ -18,6 +18,7 @@ from trioserve.logs import configure_logging
 log = structlog.get_logger("trioserve")
 
 BACKLOG = 1024
+SIGNALS = (signal.SIGTERM, signal.SIGINT)
 HYPERCORN_GRACE_S = 1.0
 """After our own drain nothing is left but to close idle connections."""
 
@@ -57,7 +58,11 @@ def serve_forever(config: ServerConfig) -> int:
 
 async def _serve(config: ServerConfig, sockets: Sockets) -> None:
     server = Server(config)
-    with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
+    # What the receiver puts back when it closes: from then on the process ends by itself, and one
+    # signal more must not make a failure of it.
+    for number in SIGNALS:
+        signal.signal(number, signal.SIG_IGN)
+    with trio.open_signal_receiver(*SIGNALS) as signals:
         # The nesting is the design: the engine encloses the HTTP server, which encloses each
         # connection and request.
         async with trio.open_nursery() as nursery:

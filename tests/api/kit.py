@@ -19,8 +19,10 @@ from trioserve.engine.engine import Engine
 from trioserve.scheduler.plan import PlanRow
 from trioserve.testing.fake_device import FakeDevice
 from trioserve.testing.fake_model import FakeRunner, fake_model
+from trioserve.testing.fake_readout import mask_ids
 from trioserve.testing.fake_text import EOS_ID
 from trioserve.testing.http import HttpResponse
+from trioserve.testing.local_worker import LocalWorker
 from trioserve.testing.memory_server import MemoryServer
 from trioserve.text.tokenizer import Tokenizer
 
@@ -55,7 +57,9 @@ class ScriptedRunner(FakeRunner):
         token_ids = script.encode() if isinstance(script, str) else script
         position = row.end - len(row.sequence.prompt_ids)
         token = token_ids[position] if position < len(token_ids) else EOS_ID
-        return super().draw(row, prefix) if token in row.masked_ids else token
+        open_ids = mask_ids(row)
+        is_open = token not in row.masked_ids and (open_ids is None or token in open_ids)
+        return token if is_open else super().draw(row, prefix)
 
 
 @define
@@ -209,6 +213,7 @@ async def open_api(
         device,
         check_after_steps=True,
     )
+    engine.grammars.start_worker = LocalWorker.start
     app = create_app(engine)
     if is_loaded:
         await nursery.start(engine.run)

@@ -22,6 +22,7 @@ from trioserve.engine.engine import Engine
 from trioserve.testing.fake_device import FakeDevice
 from trioserve.testing.fake_embedder import FakeEmbeddingRunner, fake_embedder
 from trioserve.testing.fake_model import FakeRunner, fake_model
+from trioserve.testing.local_worker import LocalWorker
 from trioserve.testing.memory_server import MemoryServer
 
 EMBEDDER = "org/fake-embedder"
@@ -142,6 +143,7 @@ async def open_both(nursery: trio.Nursery, **settings: Any) -> SchemaBench:
         load_beside=lambda _config: fake_embedder(FakeEmbeddingRunner(), path=EMBEDDER),
         check_after_steps=True,
     )
+    engine.grammars.start_worker = LocalWorker.start
     app = create_app(engine)
     await nursery.start(engine.run)
     await engine.ready.wait()

@@ -35,6 +35,7 @@ def loads(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[ServerConfig]
             info=None,
             runner=None,
             directory=tmp_path,
+            pages=None,
             num_pages=1,
             page_size=1,
             max_step_tokens=1,

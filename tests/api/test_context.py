@@ -88,6 +88,7 @@ async def test_a_defaulted_limit_is_clamped_to_the_room_left(bench: ApiBench, pa
     assert answer.json()["choices"][0]["finish_reason"] == "length"
 
 
+@pytest.mark.case(92)
 @pytest.mark.parametrize("path", ENDPOINTS)
 async def test_a_request_that_the_cache_never_holds_is_refused_and_a_default_clamped(
     start: StartApi, path: str

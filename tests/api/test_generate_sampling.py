@@ -112,9 +112,10 @@ async def test_each_prompt_may_have_its_own_sampling_params(start: StartApi) -> 
         ("stop", 5, "stop must be a string or an array"),
         ("stop_token_ids", [257], "stop_token_ids must be token ids in [0, 256]"),
         ("ignore_eos", 1, "ignore_eos must be a boolean"),
-        ("regex", "a+", "regex is not supported by this server version; leave it out"),
-        ("json_schema", "{}", "json_schema is not supported by this server version; leave it out"),
-        ("ebnf", "root ::= x", "ebnf is not supported by this server version; leave it out"),
+        ("regex", "(", "regex could not be compiled: a missing ) at position 1"),
+        ("json_schema", 5, "json_schema must be a string or an object"),
+        ("json_schema", "[", "json_schema is not valid JSON: …"),
+        ("ebnf", "", "ebnf could not be compiled: it is empty"),
         (
             "structural_tag",
             "x",
@@ -133,6 +134,7 @@ async def test_a_sampling_parameter_that_is_wrong_is_named(
         body["sampling_params"] = [params, params]
     answer = await generate(bench, **{"sampling_params": params, **body})
     assert answer.status == 400
-    assert answer.json()["message"] == f"Invalid request: {message}"
+    expected, got = f"Invalid request: {message}", answer.json()["message"]
+    assert got.startswith(expected[:-1]) if message.endswith("…") else got == expected
     assert answer.json()["param"] == name
     assert not bench.runner.plans

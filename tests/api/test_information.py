@@ -115,8 +115,8 @@ async def test_model_info_has_what_routers_read(start: StartApi, path: str) -> N
         "chunked_prefill_size": 64,
         "enable_cache_report": False,
         "enable_lora": False,
-        "tool_call_parser": None,
-        "reasoning_parser": None,
+        "tool_call_parser": "none",
+        "reasoning_parser": "none",
     }
 
 
@@ -150,7 +150,8 @@ async def test_loads_follow_what_runs_and_waits(
 ) -> None:
     bench = await start("abcde", is_automatic=False, depth=1, max_running_requests=2)
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(lambda: bench.post(COMPLETIONS, n=5))
+        prompts = [letter * len(PROMPT) for letter in "abcde"]
+        nursery.start_soon(lambda: bench.post(COMPLETIONS, prompt=prompts))
         for _ in range(2):
             await bench.finish_step()
         (load,) = (await bench.get("/v1/loads")).json()["loads"]

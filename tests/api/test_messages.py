@@ -87,9 +87,42 @@ CONTENT = "content must be a string or an array of content parts"
         ),
         (
             {"role": "assistant", "content": "a", "tool_calls": [{"id": "1"}]},
-            ".tool_calls is not supported by this server version; leave it out",
-            ".tool_calls",
-            "unsupported_parameter",
+            ".tool_calls[0].function must be an object",
+            ".tool_calls[0].function",
+            TYPE,
+        ),
+        (
+            {"role": "assistant", "tool_calls": [{"function": {"arguments": "{}"}}]},
+            ".tool_calls[0].function.name must be a string",
+            ".tool_calls[0].function.name",
+            TYPE,
+        ),
+        (
+            {
+                "role": "assistant",
+                "tool_calls": [{"id": 5, "function": {"name": "f", "arguments": "{}"}}],
+            },
+            ".tool_calls[0].id must be a string",
+            ".tool_calls[0].id",
+            TYPE,
+        ),
+        (
+            {"role": "assistant", "tool_calls": [{"function": {"name": "f", "arguments": {}}}]},
+            ".tool_calls[0].function.arguments must be a string",
+            ".tool_calls[0].function.arguments",
+            TYPE,
+        ),
+        (
+            {"role": "assistant", "tool_calls": [{"type": "custom", "custom": {}}]},
+            ".tool_calls[0].type must be function",
+            ".tool_calls[0].type",
+            VALUE,
+        ),
+        (
+            {"role": "user", "content": None, "tool_calls": [{"function": {"name": "f"}}]},
+            f".{CONTENT}",
+            ".content",
+            TYPE,
         ),
     ],
 )

@@ -9,6 +9,7 @@ import pytest
 from openai import AsyncOpenAI
 
 from tests.api.kit import MESSAGES, MODEL, ApiBench, StartApi
+from tests.api.tool_kit import ARGUMENTS, CALL, CLOCK_CALL, QWEN, TOOLS
 
 # The client leaves the generators it reads from to the garbage collector.
 pytestmark = pytest.mark.filterwarnings("ignore:Async generator:ResourceWarning")
@@ -54,6 +55,35 @@ async def test_completions_whole_and_streamed(start: StartApi, open_client: Open
     assert len({(chunk.id, chunk.created, chunk.model) for chunk in chunks}) == 1
 
 
+@pytest.mark.row("S-X-09", "S-H-033")
+async def test_what_was_cached_is_in_the_usage_that_the_client_reads(
+    start: StartApi, open_client: OpenClient
+) -> None:
+    bench = await start("text", enable_cache_report=True)
+    client = open_client(bench)
+    fields: dict[str, Any] = {"model": MODEL, "messages": MESSAGES, "max_tokens": 40}
+    for num_cached in (0, 16):
+        reply = await client.chat.completions.create(**fields)
+        assert reply.usage is not None
+        assert reply.usage.prompt_tokens_details is not None
+        assert reply.usage.prompt_tokens_details.cached_tokens == num_cached
+        assert not hasattr(reply, "sglext")
+    async with client.chat.completions.stream(
+        **fields,
+        stream_options={"include_usage": True},
+        extra_body={"return_cached_tokens_details": True},
+    ) as stream:
+        chunks = [event.chunk async for event in stream if event.type == "chunk"]
+        final = await stream.get_final_completion()
+    assert final.choices[0].message.content == "text"
+    assert final.usage is not None
+    assert final.usage == chunks[-1].usage
+    assert final.usage.prompt_tokens_details is not None
+    assert final.usage.prompt_tokens_details.cached_tokens == 16
+    details = {"cached_tokens_details": {"device": 16, "host": 0}}
+    assert [chunk.sglext for chunk in chunks if hasattr(chunk, "sglext")] == [details]
+
+
 @pytest.mark.parametrize("n", [1, 3])
 async def test_the_chat_stream_helper_sums_up_to_the_whole_answer(
     start: StartApi, open_client: OpenClient, n: int
@@ -70,6 +100,45 @@ async def test_the_chat_stream_helper_sums_up_to_the_whole_answer(
         (c.index, c.finish_reason, c.message.content) for c in whole.choices
     ]
     assert [c.message.role for c in final.choices] == ["assistant"] * n
+
+
+@pytest.mark.row("S-N-009", "S-H-041")
+async def test_the_chat_stream_helper_puts_calls_together(
+    start: StartApi, open_client: OpenClient
+) -> None:
+    script = f"I look.\n{CALL}\n{CLOCK_CALL}"
+    bench = await start(script, "no call", max_model_len=2048, num_pages=1024)
+    bench.use_tokenizer(QWEN)
+    client = open_client(bench)
+    fields: dict[str, Any] = {"model": MODEL, "messages": MESSAGES, "tools": TOOLS, "n": 2}
+    whole = await client.chat.completions.create(**fields)
+    async with client.chat.completions.stream(**fields) as stream:
+        events = [event async for event in stream]
+        final = await stream.get_final_completion()
+    for streamed, choice in zip(final.choices, whole.choices, strict=True):
+        assert streamed.finish_reason == choice.finish_reason
+        assert streamed.message.content == choice.message.content
+        assert [_called(call) for call in streamed.message.tool_calls or []] == [
+            _called(call) for call in choice.message.tool_calls or []
+        ]
+    assert [choice.finish_reason for choice in final.choices] == ["tool_calls", "stop"]
+    calls = final.choices[0].message.tool_calls or []
+    assert [_called(call) for call in calls] == [("get_weather", ARGUMENTS), ("clock", "{}")]
+    done = [event.name for event in events if event.type == "tool_calls.function.arguments.done"]
+    assert done == ["get_weather", "clock"]
+    # What the helper put together goes back as it is.
+    message = final.choices[0].message.model_dump(exclude={"parsed"})
+    message["tool_calls"] = [call.to_dict() for call in calls]
+    results = [{"role": "tool", "tool_call_id": call.id, "content": "sun"} for call in calls]
+    again = await client.chat.completions.create(
+        **(fields | {"messages": [*MESSAGES, message, *results]})
+    )
+    assert again.choices[0].message.tool_calls
+    assert CALL in bytes(bench.prompts()[-1]).decode()
+
+
+def _called(call: Any) -> tuple[str, str]:
+    return call.function.name, call.function.arguments
 
 
 async def test_parse_gives_the_text(start: StartApi, open_client: OpenClient) -> None:

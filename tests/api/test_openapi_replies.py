@@ -17,6 +17,7 @@ from tests.api.schema_kit import (
     SchemaBench,
     open_both,
 )
+from tests.api.tool_kit import CALL, QWEN, TOOLS, messages
 from trioserve.api.openapi.operations import OPERATIONS
 
 OPERATIONS_OF = {(op.method, op.path): op for op in OPERATIONS}
@@ -58,7 +59,11 @@ _STREAM_OPTIONS = [
 
 
 def _variations(path: str) -> Iterator[dict[str, Any]]:
-    for more in ({}, _LOGPROBS[path], {"n": 2, "stop": "a"}, {"return_hidden_states": True}):
+    cached = {"return_cached_tokens_details": True}
+    for more in (
+        *({}, _LOGPROBS[path], {"n": 2, "stop": "a"}),
+        *({"return_hidden_states": True}, cached),
+    ):
         yield more
         yield {**more, "stream": True}
     for options in _STREAM_OPTIONS:
@@ -97,6 +102,7 @@ async def test_replies_and_chunks_are_what_the_document_says(start: StartApi, pa
             "return_text_in_logprobs": True,
         },
         {"text": "Once", "return_hidden_states": True},
+        {"text": ["Once", "Twice"], "return_cached_tokens_details": True},
         {"text": "Once", "sampling_params": {"stop_token_ids": list(range(257))}},
     ],
 )
@@ -172,3 +178,24 @@ async def test_errors_are_what_the_document_says(nursery: trio.Nursery) -> None:
         _check(answer.json(), "Error")
     responses = DOCUMENT["paths"][COMPLETIONS]["post"]["responses"]
     assert {int(status) for status in responses} == {200, 400, 404, 408, 413, 500, 503}
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_replies_with_calls_and_reasoning_are_what_the_document_says(
+    start: StartApi, stream: bool
+) -> None:
+    script = f"<think>Hm.</think>I look. {CALL}"
+    bench = await start(script, reasoning_parser="qwen3", max_model_len=2048, num_pages=1024)
+    bench.use_tokenizer(QWEN)
+    operation = OPERATIONS_OF["post", CHAT]
+    options = {"stream_options": {"include_usage": True}} if stream else {}
+    answer = await bench.post(CHAT, tools=TOOLS, logprobs=True, stream=stream, **options)
+    (message,) = messages(answer)
+    assert (message.reasoning, message.content, len(message.calls)) == ("Hm.", "I look.", 1)
+    if not stream:
+        assert operation.reply is not None
+        _check(answer.json(), operation.reply)
+        return
+    assert operation.event is not None
+    for event in answer.events():
+        _check(event, operation.event)

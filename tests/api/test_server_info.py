@@ -8,7 +8,8 @@ import trio
 
 from tests.api.kit import COMPLETIONS, PROMPT, StartApi
 from trioserve import __version__
-from trioserve.config import ServerConfig, is_secret
+from trioserve.config import ServerConfig
+from trioserve.setting import is_secret
 
 PATHS = ("/server_info", "/get_server_info")
 

@@ -167,9 +167,9 @@ async def test_a_batch_of_tokens_is_a_list_of_texts(start: StartApi, path: str) 
         (
             "/tokenize",
             {"messages": MESSAGES, "tools": [{"type": "function"}]},
-            "tools is not supported by this server version; leave it out",
-            "unsupported_parameter",
-            "tools",
+            "tools[0].function must be an object",
+            "invalid_type",
+            "tools[0].function.name",
         ),
         ("/detokenize", {}, "tokens is required", "missing_required_parameter", "tokens"),
         ("/detokenize", {"tokens": "a"}, "tokens must be an array", "invalid_type", "tokens"),

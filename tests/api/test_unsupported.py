@@ -9,15 +9,6 @@ from tests.api.kit import CHAT, ENDPOINTS, StartApi
 
 # Name, values that ask for nothing (null always is one), and values that ask for something.
 BOTH: list[tuple[str, list[Any], list[Any]]] = [
-    (
-        "response_format",
-        [{"type": "text"}, {"type": "text", "json_schema": None}],
-        [{"type": "json_object"}, {"type": "json_schema", "json_schema": {}}, {"type": "xml"}, {}],
-    ),
-    ("json_schema", [], ["{}", {}, 5]),
-    ("regex", [], ["a+", "", []]),
-    ("ebnf", [], ["root ::= 'a'", True]),
-    ("return_cached_tokens_details", [False], [True, 0]),
     ("return_token_ids", [False], [True]),
     ("return_prompt_token_ids", [False], [True]),
     ("modalities", [[], ["text"], ["text", "text"]], [["text", "audio"], ["audio"], "audio", [1]]),
@@ -31,8 +22,6 @@ BOTH: list[tuple[str, list[Any], list[Any]]] = [
     ("moderation", [], ["auto", False]),
 ]
 ON_CHAT: list[tuple[str, list[Any], list[Any]]] = [
-    ("tools", [[]], [[{"type": "function", "function": {"name": "f"}}], {}]),
-    ("tool_choice", ["none", "auto"], ["required", {"type": "function", "function": {}}]),
     ("return_meta_info", [False], [True]),
     ("input_ids", [], [[1, 2]]),
 ]
@@ -120,9 +109,9 @@ WITHOUT_EFFECT: list[tuple[str, Any, Any, str]] = [
         for name in ("priority", "routed_dp_rank", "data_parallel_rank")
     ),
     *((name, True, 1, "a boolean") for name in ("store", "return_routed_experts")),
-    ("cache_salt", "tenant", 5, "a string"),
 ]
 WITHOUT_EFFECT_ON_CHAT: list[tuple[str, Any, Any, str]] = [
+    # They say how to do what these requests and this server do not do at all.
     (name, False, "false", "a boolean")
     for name in ("parallel_tool_calls", "separate_reasoning", "stream_reasoning")
 ]

@@ -31,7 +31,7 @@ WRONG: list[tuple[str, Any, str, str]] = [
         (name, value, f"{name} must be a boolean", TYPE)
         for name in (
             *("stream", "ignore_eos", "no_stop_trim", "skip_special_tokens"),
-            *("return_hidden_states", "return_routed_experts"),
+            *("return_hidden_states", "return_routed_experts", "return_cached_tokens_details"),
         )
         for value in (0, 1, "true", [])
     ),
@@ -62,6 +62,7 @@ WRONG: list[tuple[str, Any, str, str]] = [
     ("stop", 5, "stop must be a string or an array", TYPE),
     ("stop", True, "stop must be a string or an array", TYPE),
     ("stop", {"a": 1}, "stop must be a string or an array", TYPE),
+    *(("cache_salt", value, "cache_salt must be a string", TYPE) for value in (5, True, [], {})),
     ("stream_options", 1, "stream_options must be an object", TYPE),
     ("stream_options", [], "stream_options must be an object", TYPE),
     ("stream_options", "all", "stream_options must be an object", TYPE),

@@ -9,7 +9,8 @@ import pytest
 
 from trioserve import __version__
 from trioserve.cli import EXIT_CONFIG, load_config, main
-from trioserve.config import ServerConfig, flag_name, is_secret, settings
+from trioserve.config import ServerConfig, settings
+from trioserve.setting import flag_name, is_secret
 
 VALUES: dict[str, Any] = {
     "host": "::1",
@@ -24,6 +25,8 @@ VALUES: dict[str, Any] = {
     "allow_any_model": True,
     "chat_template": "chatml",
     "completion_template": "qwen_coder",
+    "tool_call_parser": "hermes",
+    "reasoning_parser": "qwen3",
     "dtype": "float16",
     "context_length": 512,
     "page_size": 32,
@@ -31,6 +34,12 @@ VALUES: dict[str, Any] = {
     "chunked_prefill_size": 64,
     "max_running_requests": 3,
     "max_queued_requests": 0,
+    "host_cache_bytes": 1000,
+    "cache_storage": "somewhere",
+    "cache_storage_bytes": 2**27,
+    "enable_priority": True,
+    "disable_prefix_cache": True,
+    "enable_cache_report": True,
     "default_max_tokens": "context",
     "max_request_bytes": 1000,
     "max_logprobs": 5,
@@ -40,6 +49,7 @@ VALUES: dict[str, Any] = {
     "stall_timeout": 1.5,
     "queue_timeout": 2.5,
     "request_timeout": 3.5,
+    "grammar_timeout": 7.5,
     "drain_timeout": 4.5,
     "keep_alive_timeout": 5.5,
     "log_level": "debug",
@@ -60,6 +70,8 @@ BAD: dict[str, tuple[str, ...]] = {
     "embedding_served_model_name": ("",),
     "chat_template": ("",),
     "completion_template": ("",),
+    "tool_call_parser": ("hermes3", "", "her\nmes"),
+    "reasoning_parser": ("qwen", "auto", ""),
     "dtype": ("bfloat16", ""),
     "context_length": ("0", "-1", "x"),
     "page_size": ("0", "3", "x"),
@@ -83,6 +95,10 @@ BAD: dict[str, tuple[str, ...]] = {
     "stall_timeout": ("0", "-1", "nan", "inf", "x"),
     "queue_timeout": ("0", "nan", "inf", "x"),
     "request_timeout": ("0", "nan", "inf", "x"),
+    "grammar_timeout": ("0", "-1", "nan", "inf", "x"),
+    "host_cache_bytes": ("-1", "x"),
+    "cache_storage": ("",),
+    "cache_storage_bytes": ("0", "67108863", "x"),
     "drain_timeout": ("-1", "nan", "inf", "x"),
     "keep_alive_timeout": ("0", "nan", "inf", "x"),
     "log_level": ("loud", "", "lo\nud"),

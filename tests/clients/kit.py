@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,8 @@ EMBEDDING_MODEL = "embedding/name"
 
 _MAX_START_S = 150.0
 """Against a hang: on free cores a server takes seconds."""
+_MAX_WAIT_S = 60.0
+"""Against a hang: a server that is left to itself takes a step."""
 
 _OWN_VARIABLES = ("OPENAI_", "LLM_", "LANGCHAIN_", "LANGSMITH_", "NODE_OPTIONS", "PYTHON")
 """What these begin with would change a client that is to be tested as it comes."""
@@ -78,6 +81,12 @@ class Client:
         # A line or the end; against a hang there is the limit on every test.
         line = self._process.stdout.readline()
         return json.loads(line or self.output())
+
+    def tell(self) -> None:
+        """A line of input, for which a client may wait."""
+        assert self._process.stdin is not None
+        self._process.stdin.write("\n")
+        self._process.stdin.flush()
 
     def output(self, *, timeout_s: float = 150.0) -> str:
         """What it printed, once it has ended well. It reads the end of its input."""
@@ -135,7 +144,7 @@ def wait_metric(server: ServerProcess, name: str, least: float, **labels: str) -
     async def is_reached() -> bool:
         return await metric(server, name, **labels) >= least
 
-    trio.run(lambda: wait_until(is_reached, timeout_s=20))
+    trio.run(lambda: wait_until(is_reached, timeout_s=_MAX_WAIT_S))
 
 
 def wait_idle(server: ServerProcess) -> None:
@@ -149,20 +158,28 @@ def wait_idle(server: ServerProcess) -> None:
         num_requests = sum(load["num_running_reqs"] + load["num_waiting_reqs"] for load in loads)
         return num_requests == 0 and await metric(server, "pages", state="leased") == 0
 
-    # Within a step, said in seconds for a machine that does something else too.
-    trio.run(lambda: wait_until(is_idle, timeout_s=5))
+    trio.run(lambda: wait_until(is_idle, timeout_s=_MAX_WAIT_S))
 
 
-def assert_left(server: ServerProcess, start: Callable[[], Client]) -> Any:
-    """What a client answers that gives a request up, after which the server must be idle.
+def assert_left(
+    server: ServerProcess, *starts: Callable[[], Client], is_told_to: bool = False
+) -> list[Any]:
+    """What clients answer that give up a request each, after which the server must be idle.
 
-    The client must still run then: the end of a process would close its connections anyway.
+    They run at once. With `is_told_to` they are told to leave when the server computes for them;
+    else they know by themselves. They must still run then: the end of a process would close its
+    connections anyway.
     """
     left = {"name": "aborted_requests_total", "reason": "cancelled"}
     before = read_metric(server, **left)
-    with start() as client:
-        answer = client.first_answer()
-        wait_metric(server, least=before + 1, **left)
+    with ExitStack() as stack:
+        clients = [stack.enter_context(start()) for start in starts]
+        if is_told_to:
+            wait_metric(server, "num_running_reqs", least=len(clients))
+            for client in clients:
+                client.tell()
+        answers = [client.first_answer() for client in clients]
+        wait_metric(server, least=before + len(clients), **left)
         wait_idle(server)
-        assert client.output(), "the client had ended before"
-    return answer
+        assert all(client.output() for client in clients), "one had ended before"
+    return answers

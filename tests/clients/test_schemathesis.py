@@ -19,7 +19,7 @@ CHECKS = [
     "unsupported_method",
 ]
 MIN_REQUESTS = 2_000
-MAX_EXAMPLES = 30
+MAX_EXAMPLES = 16
 """Random requests for each operation, beside one for each border that the document names."""
 SEED = 20_26
 MAX_S = 420

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 import pytest
 from tokenizers import Tokenizer
 
-from tests.correctness.plan_driver import HashingDecoder, Job, run_jobs
+from tests.correctness.hashing import HashingDecoder, HashingRunner
+from tests.correctness.plan_driver import Job, run_jobs
 from tests.correctness.prompts import tokenized_prompts
 from tests.correctness.reference import Reference
 from trioserve.config import DEFAULT_MODEL
@@ -15,7 +16,6 @@ from trioserve.model.decoder import Decoder
 from trioserve.model.loader import resolve_model
 from trioserve.model.spec import read_spec
 from trioserve.model.weights import Weights
-from trioserve.runner.runner import ModelRunner
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -45,10 +45,10 @@ def run(decoder: HashingDecoder) -> Callable[..., None]:
     """`run(jobs, chunk=…, max_running=…)` on the default model."""
 
     def run_on_model(jobs: list[Job], *, chunk: int, max_running: int) -> None:
-        runner = ModelRunner(
+        runner = HashingRunner(
             decoder, max_tokens=chunk + MAX_RUNNING, max_sequences=MAX_RUNNING, max_len=MAX_LEN
         )
-        run_jobs(runner, decoder, jobs, chunk=chunk, max_running=max_running)
+        run_jobs(runner, jobs, chunk=chunk, max_running=max_running)
 
     return run_on_model
 

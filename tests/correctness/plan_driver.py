@@ -7,11 +7,9 @@ ones, newest first, so that pages hold other sequences' leftovers.
 
 from __future__ import annotations
 
-import hashlib
-from itertools import islice
 from typing import TYPE_CHECKING, cast
 
-from attrs import define, field, frozen
+from attrs import define, field
 
 from trioserve.core import (
     READ_NOTHING,
@@ -26,11 +24,9 @@ from trioserve.scheduler.plan import PlanRow, StepPlan
 if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
-    from torch import Tensor
 
+    from tests.correctness.hashing import HashingRunner
     from trioserve.device.base import RowReadout
-    from trioserve.model.decoder import Decoder, DecoderInput
-    from trioserve.runner.runner import ModelRunner
     from trioserve.scheduler.sequence import Sequence
 
 GREEDY = SamplingParams(temperature=0.0)
@@ -49,6 +45,8 @@ class Job:
     readout: ReadoutParams = READ_NOTHING
     output_ids: list[int] = field(factory=list)
     logit_hashes: list[str] = field(factory=list)
+    pages_hash: str = ""
+    """Of all that was computed for its prompt; set at its end."""
     prompt_logprobs: list[TokenLogprobs] = field(factory=list)
     output_logprobs: list[TokenLogprobs] = field(factory=list)
     vectors: list[npt.NDArray[np.float32]] = field(factory=list)
@@ -73,38 +71,10 @@ class Job:
             self.vectors.append(readout.vector)
 
 
-@frozen(eq=False)
-class HashingDecoder:
-    """A decoder that keeps a hash of every row of logits it gave in the last step."""
-
-    decoder: Decoder
-    hashes: list[str] = field(factory=list)
-
-    @property
-    def pages(self) -> object:
-        return self.decoder.pages
-
-    def forward(self, batch: DecoderInput) -> Tensor:
-        self.hashes.clear()
-        return self.decoder.forward(batch)
-
-    def head(self, hidden: Tensor) -> Tensor:
-        logits = self.decoder.head(hidden)
-        self.hashes.extend(hashlib.blake2b(row.numpy().tobytes()).hexdigest() for row in logits)
-        return logits
-
-
-def run_jobs(
-    runner: ModelRunner,
-    decoder: HashingDecoder,
-    jobs: list[Job],
-    *,
-    chunk: int,
-    max_running: int,
-) -> None:
+def run_jobs(runner: HashingRunner, jobs: list[Job], *, chunk: int, max_running: int) -> None:
     """Run all jobs to their end; `chunk` is the most prompt tokens of one step."""
-    page_size = decoder.decoder.pages.page_size
-    free = [PageId(i) for i in range(decoder.decoder.pages.num_pages)]
+    pages = runner.decoder.pages
+    free = [PageId(i) for i in range(pages.num_pages)]
     waiting = sorted(jobs, key=lambda job: job.arrives_at)
     running: list[Job] = []
     number = 0
@@ -125,7 +95,7 @@ def run_jobs(
             if not tokens:
                 continue
             end = job.num_fed + len(tokens)
-            while len(job.page_ids) * page_size < end:
+            while len(job.page_ids) * pages.page_size < end:
                 job.page_ids.append(free.pop())
             is_sampled = end == len(job.token_ids) and job.num_wanted > 0
             rows.append(_row(job, tokens, is_sampled=is_sampled))
@@ -136,10 +106,8 @@ def run_jobs(
         step.launch()
         result = step.result()
         assert not result.failures
-        hashes = iter(decoder.hashes)
         for index, (job, row) in enumerate(zip(fed_jobs, rows, strict=True)):
             job.num_fed += row.num_tokens
-            job.logit_hashes += islice(hashes, len(row.target_ids) + row.is_end_read)
             token_id = result.token_ids[index]
             if token_id is not None:
                 job.output_ids.append(token_id)
@@ -147,9 +115,11 @@ def run_jobs(
                 job.take(result.readouts[index])
             is_read = job.num_fed >= len(job.prompt_ids)
             if is_read and len(job.output_ids) == job.num_wanted:
+                job.logit_hashes = runner.hashes[job]
+                job.pages_hash = runner.decoder.hash_of_pages(job.page_ids, len(job.prompt_ids))
                 running.remove(job)
                 free += job.page_ids
-    assert len(free) == len(set(free)) == decoder.decoder.pages.num_pages
+    assert len(free) == len(set(free)) == pages.num_pages
 
 
 def _row(job: Job, tokens: tuple[int, ...], *, is_sampled: bool) -> PlanRow:

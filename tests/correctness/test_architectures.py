@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import torch
 
-from tests.correctness.plan_driver import HashingDecoder, Job, run_jobs
+from tests.correctness.hashing import HashingDecoder, HashingRunner
+from tests.correctness.plan_driver import Job, run_jobs
 from tests.correctness.reference import Reference, find_excuses
 from trioserve.model.decoder import Decoder, DecoderInput
 from trioserve.model.spec import read_spec
 from trioserve.model.weights import Weights
-from trioserve.runner.runner import ModelRunner
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -118,11 +118,11 @@ def test_prompt_logits_are_those_of_transformers(decoder: Decoder, reference: Re
 def test_decoding_in_a_batch_is_that_of_transformers(
     decoder: Decoder, reference: Reference
 ) -> None:
-    hashing = HashingDecoder(decoder)
-    runner = ModelRunner(hashing, max_tokens=32, max_sequences=8, max_len=MAX_LEN)
+    limits = {"max_tokens": 32, "max_sequences": 8, "max_len": MAX_LEN}
+    runner = HashingRunner(HashingDecoder(decoder), **limits)
     lengths = [1, 5, 17, 40, 64]
     jobs = [Job(f"{n} tokens", tokens(n, n), 32, arrives_at=1 + n % 3) for n in lengths]
-    run_jobs(runner, hashing, jobs, chunk=16, max_running=4)
+    run_jobs(runner, jobs, chunk=16, max_running=4)
     excuses = []
     for job in jobs:
         positions = reference.positions(job.prompt_ids, job.output_ids)

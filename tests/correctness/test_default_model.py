@@ -25,7 +25,9 @@ if TYPE_CHECKING:
     Prompts = dict[str, tuple[int, ...]]
     Run = Callable[..., None]
 
-# A minute and a half on two free cores; a busy machine takes several times as long.
+RUN_TO_THE_END = ("capital", "chinese", "two thousand tokens")
+
+# A minute on two free cores; a busy machine takes several times as long.
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1200)]
 
 
@@ -80,11 +82,15 @@ def test_a_full_batch_with_arrivals_and_cancels_changes_no_bit(
 def test_small_chunks_alone_change_no_bit(
     alone: dict[str, Job], prompts: Prompts, run: Run
 ) -> None:
+    # Behind the prompt the steps are the same ones in both settings: one token each, and what the
+    # pages hold. So all that was written for the prompt is compared, and all outputs of a few only.
+    assert len({job.pages_hash for job in alone.values()}) == len(prompts)
     for name, ids in prompts.items():
-        job = Job(name, ids, NUM_TOKENS)
+        job = Job(name, ids, NUM_TOKENS if name in RUN_TO_THE_END else 3)
         run([job], chunk=16, max_running=1)
-        assert job.output_ids == alone[name].output_ids, name
-        assert job.logit_hashes == alone[name].logit_hashes, name
+        assert job.pages_hash == alone[name].pages_hash, name
+        assert job.output_ids == alone[name].output_ids[: job.num_wanted], name
+        assert job.logit_hashes == alone[name].logit_hashes[: job.num_wanted], name
 
 
 def test_a_seeded_draw_repeats_in_any_batch(prompts: Prompts, run: Run) -> None:

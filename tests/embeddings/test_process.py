@@ -39,7 +39,7 @@ def running() -> Iterator[ServerProcess]:
 
 @pytest.fixture
 async def server(running: ServerProcess) -> AsyncIterator[ServerProcess]:
-    await running.wait_ready("/health", timeout_s=100)
+    await running.wait_ready("/health", timeout_s=150)
     yield running
     await wait_all_free(running, timeout_s=30.0)
 
@@ -144,7 +144,7 @@ async def test_an_embedding_model_alone_with_fewer_dimensions(tmp_path: Path) ->
     assert modules("Normalize") == json.loads((folder / "modules.json").read_text())
     settings = {"model_path": str(folder), "served_model_name": "tiny"}
     with start("serve", REAL, settings=settings) as server:
-        await server.wait_ready("/health", timeout_s=60)
+        await server.wait_ready("/health", timeout_s=150)
 
         def vectors(client: openai.OpenAI, **fields: Any) -> np.ndarray:
             reply = client.embeddings.create(model="tiny", input=["a b", "c"], **fields)
@@ -162,4 +162,4 @@ async def test_an_embedding_model_alone_with_fewer_dimensions(tmp_path: Path) ->
         assert "trioserve is ready" in server.output
         assert f"model=tiny dtype=float32 dimensions={HIDDEN}" in server.output
         server.send_signal(signal.SIGTERM)
-        assert await server.wait_exit(timeout_s=10) == 0
+        assert await server.wait_exit(timeout_s=60) == 0

@@ -5,7 +5,14 @@ from typing import Any, Protocol
 
 from attrs import define
 
-from trioserve.core import READ_NOTHING, ReadoutParams, SamplingParams, StopParams
+from trioserve.core import (
+    READ_NOTHING,
+    SHARED,
+    CacheNamespace,
+    ReadoutParams,
+    SamplingParams,
+    StopParams,
+)
 from trioserve.engine.engine import Engine
 from trioserve.engine.request import Delta, GenerateRequest, Generation
 from trioserve.engine.stream import RequestStream
@@ -23,6 +30,7 @@ def request(
     readout: ReadoutParams = READ_NOTHING,
     request_id: str = "test",
     handles: tuple[str, ...] = (),
+    namespace: CacheNamespace | None = SHARED,
 ) -> GenerateRequest:
     """A request whose token ids are bytes; a tuple of stops is one of strings."""
     prompts = prompt if isinstance(prompt, list) else [prompt]
@@ -30,7 +38,14 @@ def request(
     return GenerateRequest(
         request_id=request_id,
         generations=tuple(
-            Generation(tuple(text), max_tokens, SamplingParams(temperature=0.0), stop, readout)
+            Generation(
+                tuple(text),
+                max_tokens,
+                SamplingParams(temperature=0.0),
+                stop,
+                readout,
+                namespace=namespace,
+            )
             for text in prompts
         ),
         num_samples=num_samples,

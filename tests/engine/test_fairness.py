@@ -3,6 +3,7 @@
 A step is the measure of time here: `runner.plans` is what the device was given, in order.
 """
 
+import pytest
 import trio
 import trio.testing
 
@@ -12,6 +13,7 @@ from trioserve.engine.abort_reason import AbortReason
 LONG_PROMPT = bytes(range(32, 122)) * 2
 
 
+@pytest.mark.case(103)
 async def test_a_stream_gets_a_token_in_every_step_while_long_prompts_keep_coming(
     start: StartBench,
 ) -> None:
@@ -44,6 +46,7 @@ async def test_a_stream_gets_a_token_in_every_step_while_long_prompts_keep_comin
     assert max(plan.num_tokens for plan in bench.runner.plans) <= 16
 
 
+@pytest.mark.case(104)
 async def test_a_new_request_gets_its_first_token_in_a_few_steps_beside_endless_streams(
     start: StartBench, depth: int
 ) -> None:

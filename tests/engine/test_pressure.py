@@ -49,6 +49,7 @@ async def run_prompts(bench: Bench, max_tokens: int = 14) -> Run:
     )
 
 
+@pytest.mark.case(95)
 async def test_eight_requests_over_pages_for_two_and_a_half_read_as_without_pressure(
     start: StartBench,
 ) -> None:
@@ -60,6 +61,7 @@ async def test_eight_requests_over_pages_for_two_and_a_half_read_as_without_pres
     assert sum(pressed.preemptions) > 0, "there was no shortage"
 
 
+@pytest.mark.case(95)
 async def test_preemptions_are_bounded_and_spare_the_oldest(start: StartBench) -> None:
     preemptions = (await run_prompts(await start(num_pages=15))).preemptions
     assert preemptions[0] == 0
@@ -93,6 +95,7 @@ async def test_a_preempted_request_leaves_like_any_other(start: StartBench) -> N
     bench.check_idle()
 
 
+@pytest.mark.case(92)
 async def test_a_request_that_fills_the_pool_waits_its_turn_and_runs(start: StartBench) -> None:
     bench = await start(num_pages=6)
     texts: dict[bytes, list[str]] = {}
@@ -111,7 +114,7 @@ async def test_a_request_that_fills_the_pool_waits_its_turn_and_runs(start: Star
 
 
 async def test_cancels_under_pressure_change_no_byte_of_a_survivor(start: StartBench) -> None:
-    bench = await start(num_pages=15, max_running_requests=6)
+    bench = await start(num_pages=12, max_running_requests=6)
     texts: dict[int, list[str]] = {}
 
     async def survive(index: int) -> None:
@@ -120,17 +123,17 @@ async def test_cancels_under_pressure_change_no_byte_of_a_survivor(start: StartB
 
     async def leave_early(index: int) -> None:
         with trio.CancelScope() as scope:
-            with bench.engine.open_stream(request(bytes([index]) * (index % 11 + 1), 25)) as stream:
-                for _ in range(index % 9):
+            with bench.engine.open_stream(request(bytes([index]) * (index % 11 + 8), 25)) as stream:
+                for _ in range(index % 14):
                     await stream.receive()
                 scope.cancel()
                 await trio.lowlevel.checkpoint()
 
     async with trio.open_nursery() as nursery:
-        for index in range(60):
+        for index in range(120):
             nursery.start_soon(leave_early, index)
-            if index % 15 == 7:
-                nursery.start_soon(survive, index // 15)
+            if index % 30 == 7:
+                nursery.start_soon(survive, index // 30)
     assert bench.engine.batch.scheduler.num_preemptions > 0, "there was no shortage"
     assert texts == {index: [expected(PROMPTS[index], 14)] for index in range(4)}
     await trio.testing.wait_all_tasks_blocked()

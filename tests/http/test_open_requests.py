@@ -168,7 +168,7 @@ async def test_a_client_that_the_watch_sees_leave_counts_like_any_other_that_lef
             with requests.opened(request), trio.fail_after(5):
                 nursery.start_soon(watching)
                 await client.aclose()
-                while not request.is_ended:
+                while not request.is_ended:  # noqa: ASYNC110  # it tells nobody
                     await trio.sleep(0.01)
             assert reasons == [AbortReason.CANCELLED]
             nursery.cancel_scope.cancel()

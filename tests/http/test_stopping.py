@@ -8,7 +8,7 @@ import pytest
 import trio
 
 from tests.http.conftest import WAYS, start_seam_app
-from tests.http.seam_client import open_stream, wait_count
+from tests.http.seam_client import MAX_WAIT_S, open_stream, wait_count
 from trioserve.testing.server_process import ServerProcess
 
 pytestmark = pytest.mark.slow
@@ -20,16 +20,16 @@ async def test_sigterm_lets_a_stream_finish_although_another_reader_has_stopped(
         await server.wait_ready("/now")
         async with await server.connect(receive_buffer_len=4096) as stalled:
             await stalled.send("GET", "/flood?id=stalled")
-            await wait_count(server, "stalled", timeout_s=2, opened=1)
+            await wait_count(server, "stalled", opened=1)
             async with await open_stream(server, "good", "&events=30") as good:
                 server.send_signal(signal.SIGTERM)
                 rest = b""
-                with trio.fail_after(3):
+                with trio.fail_after(MAX_WAIT_S):
                     while (data := await good.read_data()) is not None:
                         rest += data
                 assert rest.endswith(b"data: 29\n\n")
             # The stall limit is 0.5 s; a stock Hypercorn would wait for this reader for ever.
-            assert await server.wait_exit(timeout_s=5) == 0
+            assert await server.wait_exit(timeout_s=MAX_WAIT_S) == 0
 
 
 async def post(server: ServerProcess, target: str) -> None:

@@ -8,10 +8,12 @@ from prometheus_client import Counter
 
 from tests.model_based.client import Client
 from tests.model_based.reference import POISON, VOCABULARY
+from tests.model_based.tiers import Worker
 from trioserve.core import (
     SHARED,
     CacheNamespace,
     FinishReason,
+    PageId,
     ReadoutParams,
     SamplingParams,
     StopParams,
@@ -23,7 +25,7 @@ from trioserve.engine.statistics import EngineStatistics
 from trioserve.engine.stream import RequestStream
 from trioserve.kv.pool import PageState
 from trioserve.scheduler.plan import StepPlan
-from trioserve.scheduler.sequence import SequenceState
+from trioserve.scheduler.sequence import Sequence, SequenceState
 from trioserve.testing.fake_model import FakeRunner, fake_model
 
 
@@ -44,6 +46,9 @@ class Core:
     max_step_tokens: int
     capacity_tokens: int
     """The bound of a stream, for the checks: the batch has its own."""
+    host_pages: int = 0
+    has_storage: bool = False
+    worker: Worker = field(init=False)
     batch: Batch = field(init=False)
     runner: FakeRunner = field(init=False)
     statistics: EngineStatistics = field(init=False, factory=EngineStatistics)
@@ -63,6 +68,9 @@ class Core:
             max_step_tokens=self.max_step_tokens,
         )
         self.batch = Batch(model, self.max_running, self.statistics, lambda: self.now)
+        self.worker = Worker.beside(
+            self.batch, self.runner, host_pages=self.host_pages, has_storage=self.has_storage
+        )
 
     @property
     def capacity(self) -> int:
@@ -108,7 +116,7 @@ class Core:
     def launch(self) -> bool:
         """Plan and launch one step; False if there is nothing to compute now."""
         assert len(self.in_flight) < self.depth
-        running = [held for held in self.batch.scheduler._running if held.has_credit]
+        running = [held for held in self.batch.scheduler._places.running if held.has_credit]
         before = {held: held.num_preemptions for held in running}
         plan = self.batch.plan()
         for held in running:
@@ -116,7 +124,7 @@ class Core:
                 oldest = min(other.rank for other in running)
                 assert held.rank > oldest, "the oldest sequence was preempted for a newer one"
         if plan is None:
-            if not self.in_flight:
+            if not self.in_flight and not self.worker.is_busy:
                 self._check_nothing_to_do()
             return False
         self._check_plan(plan)
@@ -135,13 +143,15 @@ class Core:
             if client.stream.error is not None:
                 self.note_abort(client)
 
-    def round(self) -> bool:
+    def round(self, *, is_worker_slow: bool = False) -> bool:
         """What the driver does in one round; then readers that read take what there is."""
         while len(self.in_flight) < self.depth and self.launch():
             pass
-        is_busy = bool(self.in_flight)
-        if is_busy:
+        is_busy = bool(self.in_flight) or self.worker.is_busy
+        if self.in_flight:
             self.finish()
+        if not is_worker_slow:
+            self.worker.step()
         for client in self.clients:
             if client.is_reading:
                 client.read()
@@ -234,13 +244,15 @@ class Core:
     def _check_pages_in_flight(self) -> None:
         pool = self.batch.pool
         free, leased = pool.pages_in(PageState.FREE), pool.pages_in(PageState.LEASED)
-        owners = {
+        filling = self.worker.filling
+        owners: dict[PageId, Sequence | None] = {
             page: choice.sequence
             for client in self.clients
             for choice in client.stream.choices
             if choice.sequence.lease is not None
             for page in choice.sequence.lease.own_page_ids
         }
+        owners |= dict.fromkeys(filling.page_ids if filling is not None else ())
         for plan in self.in_flight:
             for row in plan.rows:
                 for page in row.page_ids:
@@ -249,7 +261,7 @@ class Core:
                         # The same sequence must not get it back either, once it was preempted.
                         owner = owners[page]
                         assert owner is row.sequence, f"page {page} was leased again"
-                        assert owner.epoch == row.epoch, f"page {page} was leased again"
+                        assert row.sequence.epoch == row.epoch, f"page {page} was leased again"
 
     def _check_cache(self) -> None:
         """Every cached page holds the tokens that it is found by, and nobody writes to it."""

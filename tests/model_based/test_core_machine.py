@@ -1,4 +1,4 @@
-"""Pool, scheduler, streams and commit, driven through any history that hypothesis finds.
+"""Pool, tree, tiers, scheduler, streams and commit, through any history that hypothesis finds.
 
 The device, the driver and the clients are played by `Core`, which asserts what must hold after
 every rule: the census, that no page of a step in flight is free or leased again, that no plan names
@@ -74,10 +74,27 @@ class CoreMachine(RuleBasedStateMachine):
         page_size=st.sampled_from([1, 2, 4]),
         max_running=st.integers(1, 6),
         max_step_tokens=st.integers(1, 24),
+        host_pages=st.sampled_from([0, 0, 4, 100]),
+        has_storage=st.booleans(),
     )
-    def start(self, num_pages: int, page_size: int, max_running: int, max_step_tokens: int) -> None:
+    def start(
+        self,
+        num_pages: int,
+        page_size: int,
+        max_running: int,
+        max_step_tokens: int,
+        host_pages: int,
+        has_storage: bool,
+    ) -> None:
         self.core = Core(
-            self.depth, num_pages, page_size, max_running, max_step_tokens, CAPACITY_TOKENS
+            self.depth,
+            num_pages,
+            page_size,
+            max_running,
+            max_step_tokens,
+            CAPACITY_TOKENS,
+            host_pages,
+            has_storage,
         )
 
     @rule(
@@ -129,11 +146,11 @@ class CoreMachine(RuleBasedStateMachine):
     def finish(self) -> None:
         self.started().finish()
 
-    @rule(num_rounds=st.integers(1, 20))
-    def run(self, num_rounds: int) -> None:
+    @rule(num_rounds=st.integers(1, 20), is_worker_slow=st.booleans())
+    def run(self, num_rounds: int, is_worker_slow: bool) -> None:
         core = self.started()
         for _ in range(num_rounds):
-            core.round()
+            core.round(is_worker_slow=is_worker_slow)
             core.check()
 
     @precondition(lambda self: self.started().clients)
@@ -151,6 +168,21 @@ class CoreMachine(RuleBasedStateMachine):
     @rule(num_pages=st.integers(1, 4))
     def evict(self, num_pages: int) -> None:
         self.started().batch.scheduler.tree.evict(num_pages)
+
+    @precondition(lambda self: self.started().worker.is_busy)
+    @rule()
+    def load(self) -> None:
+        self.started().worker.step()
+
+    @precondition(
+        lambda self: self.started().worker.is_busy and self.started().worker.storage is not None
+    )
+    @rule(positions=st.lists(positions, min_size=1, max_size=8))
+    def lose(self, positions: list[int]) -> None:
+        storage = self.started().worker.storage
+        assert storage is not None
+        for position in positions:
+            storage.lose(position)
 
     # One rule for all of them, so that most requests live long enough to get somewhere.
     @precondition(lambda self: self.started().clients)
@@ -175,9 +207,11 @@ class CoreMachine(RuleBasedStateMachine):
         core = self.started()
         for client in core.clients:
             core.abort(client, AbortReason.SHUTDOWN)
-        while core.in_flight:
+        while core.in_flight or core.worker.is_busy:
             core.check()
-            core.finish()
+            if core.in_flight:
+                core.finish()
+            core.worker.step()
         assert not core.launch()
         assert core.batch.pool.num_free + core.batch.scheduler.tree.num_unused == core.num_pages
 

@@ -21,17 +21,20 @@ def command(name: str) -> str:
 
 
 def run_ci(folder: Path, readme: str, failing: str = "none") -> subprocess.CompletedProcess[str]:
-    """Runs CI's script where `python3`, `pip` and `just` only say that they ran.
+    """Runs CI's script where `python3`, `pip`, `python` and `just` only say that they ran.
 
-    The one that is run with the arguments `failing` fails.
+    The one that is run with the arguments `failing` fails. `just test` leaves set-up's stamp.
     """
     (folder / ".ci").mkdir()
     shutil.copy(CI, folder / ".ci")
     (folder / "README.md").write_text(readme)
     log, bin_folder = folder / "log", folder / ".venv" / "bin"
     bin_folder.mkdir(parents=True)
-    for name in ("python3", "pip", "just"):
-        stub = f'#!/bin/sh\necho "{name} $*" >>"{log}"\n[ "$*" != "$FAILING" ]\n'
+    stamp = bin_folder.parent / "setup-stamp"
+    for name in ("python3", "pip", "python", "just"):
+        stub = f'#!/bin/sh\necho "{name} $*" >>"{log}"\n[ "$*" != "$FAILING" ] || exit 1\n'
+        if name == "just":
+            stub += f'[ "$*" != test ] || touch "{stamp}"\n'
         (bin_folder / name).write_text(stub)
         (bin_folder / name).chmod(0o755)
     environment = {"PATH": f"{bin_folder}:{os.environ['PATH']}", "FAILING": failing}
@@ -50,18 +53,34 @@ def test_ci_runs_the_test_command_of_the_readme_and_then_the_rest(tmp_path: Path
     done = run_ci(tmp_path, README)
     assert done.returncode == 0, done.stderr
     assert f"+ {command('test')}" in done.stdout
-    assert (tmp_path / "log").read_text().splitlines() == [
-        "python3 -m venv .venv",
-        "pip install -q rust-just",
-        "just test",
-        "just test-clients",
-        "just static",
-    ]
+    log = (tmp_path / "log").read_text().splitlines()
+    assert log[:3] == ["python3 -m venv .venv", "pip install -q rust-just", "just test"]
+    beside = ["just static", "just test tests/correctness", "python -m tests.clients.environments"]
+    assert sorted(log[3:]) == sorted([*beside, "just test-clients"])
+    assert log.index(beside[2]) < log.index("just test-clients")
 
 
-@pytest.mark.parametrize("failing", ["-m venv .venv", "install -q rust-just", "test", "static"])
+def test_ci_leaves_nothing_out_of_the_test_command_but_what_runs_beside_it() -> None:
+    script = CI.read_text()
+    assert re.findall(r"PYTEST_ADDOPTS=(\S+)", script) == ['"--ignore=tests/correctness"']
+    assert "\nbeside correctness .venv/bin/just test tests/correctness\n" in script
+
+
+@pytest.mark.parametrize(
+    "failing",
+    [
+        "-m venv .venv",
+        "install -q rust-just",
+        "test",
+        "test tests/correctness",
+        "-m tests.clients.environments",
+        "test-clients",
+        "static",
+    ],
+)
 def test_ci_is_red_when_any_part_fails(tmp_path: Path, failing: str) -> None:
     assert run_ci(tmp_path, README, failing).returncode != 0
+    assert failing in (tmp_path / "log").read_text()
 
 
 def test_ci_is_red_when_the_readme_has_no_test_command(tmp_path: Path) -> None:

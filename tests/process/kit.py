@@ -18,6 +18,12 @@ GRACEFUL_S = 2
 
 FAKE = "fake_app:app"
 REAL = "trioserve.app"
+PATIENT = "patient_app"
+"""The real one at its end; only for `serve`."""
+
+MAX_WAIT_S = 10.0
+"""Against a hang, and on a machine that does something else too: a server that notices takes a
+fraction of a second, and what nobody ends goes on for longer than this."""
 
 
 def start(
@@ -35,7 +41,8 @@ def start(
     environment = {**search_path, **variables, **(env or {})}
     if way == "serve":
         port = free_port()
-        program = [str(HERE / "fake_app.py")] if application == FAKE else ["-m", "trioserve"]
+        scripts = {FAKE: [str(HERE / "fake_app.py")], PATIENT: [str(HERE / "patient_app.py")]}
+        program = scripts.get(application, ["-m", "trioserve"])
         command = [sys.executable, *program, "serve", "--port", str(port)]
         return ServerProcess(command, port=port, env=environment, directory=HERE)
     worker = way.removeprefix("hypercorn-")
@@ -59,24 +66,31 @@ async def metric(server: ServerProcess, name: str, **labels: str) -> float:
     )
 
 
-async def wait_all_free(server: ServerProcess, *, timeout_s: float = 1.0) -> None:
-    """Until the census is whole: every page free, nothing running or waiting."""
+async def num_usable(server: ServerProcess) -> float:
+    """Pages that a new request could have: free, or cached and in nobody's use."""
+    return sum([await metric(server, "pages", state=state) for state in ("free", "cached")])
+
+
+async def wait_all_free(server: ServerProcess, *, timeout_s: float = MAX_WAIT_S) -> None:
+    """Until the census is whole: every page free or cached, nothing running or waiting."""
 
     async def is_free() -> bool:
         busy = [await metric(server, name) for name in ("num_running_reqs", "num_queue_reqs")]
-        free = await metric(server, "pages", state="free")
-        return not any(busy) and free == await metric(server, "pages_total")
+        return not any(busy) and await num_usable(server) == await metric(server, "pages_total")
 
     await wait_until(is_free, timeout_s=timeout_s)
 
 
 async def wait_running(server: ServerProcess, num_sequences: int = 1) -> None:
-    """Until that many sequences are in the batch."""
+    """Until that many sequences are in the batch, or have been and hold their pages still.
+
+    Where nobody reads, sequences leave the batch again before they are asked for.
+    """
 
     async def is_running() -> bool:
-        return await metric(server, "num_running_reqs") == num_sequences
+        return await metric(server, "pages", state="leased") >= num_sequences
 
-    await wait_until(is_running, timeout_s=5.0)
+    await wait_until(is_running, timeout_s=MAX_WAIT_S)
 
 
 async def post(client: HttpClient, path: str, body: Mapping[str, Any]) -> None:

@@ -1,9 +1,11 @@
 """A client that leaves, over real sockets and in each way to start: its pages are free at once.
 
-The model costs nothing, so what is measured here is detection, not speed.
+The model costs nothing, so what is measured here is detection, not speed. What nobody ends goes on
+for 20 s.
 """
 
 from collections.abc import AsyncIterator, Iterator
+from typing import Any
 
 import pytest
 import trio
@@ -11,6 +13,9 @@ import trio
 from tests.process.kit import WAYS, completion, metric, post, start, wait_all_free, wait_running
 from trioserve.testing.server_process import ServerProcess
 
+MAX_NOTICE_S = 1.0
+ATTEMPTS = 3
+"""A machine that does something else too may be late now and then."""
 PATHS = {
     "/v1/completions": completion(),
     "/v1/chat/completions": completion(),
@@ -37,14 +42,26 @@ async def server(running: ServerProcess) -> AsyncIterator[ServerProcess]:
 async def test_a_client_that_leaves_is_noticed_within_a_second(
     server: ServerProcess, path: str, is_streamed: bool, how: str
 ) -> None:
+    body = {**PATHS[path], "stream": is_streamed}
+    for _ in range(ATTEMPTS):
+        if await seconds_to_notice(server, path, body, how) <= MAX_NOTICE_S:
+            return
+    pytest.fail(f"noticed later than after {MAX_NOTICE_S:g} s, {ATTEMPTS} times")
+
+
+async def seconds_to_notice(
+    server: ServerProcess, path: str, body: dict[str, Any], how: str
+) -> float:
+    """From when a client leaves in that way until nothing is held for it."""
     aborted = await metric(server, "aborted_requests_total")
     async with await server.connect() as client:
-        await post(client, path, {**PATHS[path], "stream": is_streamed})
+        await post(client, path, body)
         await wait_running(server)
-        if is_streamed:
+        if body["stream"]:
             await client.read_head()
             for _ in range(5):
                 await client.read_data()
+        left_at = trio.current_time()
         match how:
             case "close":
                 client.close()
@@ -57,7 +74,9 @@ async def test_a_client_that_leaves_is_noticed_within_a_second(
                 await client.stream.send_all(b"GET /health HTTP/1.1\r\nHost: test\r\n\r\n")
                 client.close()
         await wait_all_free(server)
+        took_s = trio.current_time() - left_at
     assert await metric(server, "aborted_requests_total") == aborted + 1
+    return took_s
 
 
 async def test_a_disconnect_during_prefill_is_noticed_before_the_first_token(
@@ -87,8 +106,7 @@ async def test_a_reader_that_takes_nothing_is_aborted_after_the_stall_timeout(
         async with await server.connect() as other:
             reply = await other.post_json("/v1/completions", completion(max_tokens=50))
             assert reply.json()["usage"]["completion_tokens"] == 50
-        with trio.fail_after(30):
-            await wait_all_free(server, timeout_s=30)
+        await wait_all_free(server, timeout_s=60)
         await client.read_until_closed()
 
 

@@ -8,7 +8,17 @@ import openai
 import pytest
 import trio
 
-from tests.process.kit import REAL, WAYS, completion, metric, post, start, wait_all_free
+from tests.process.kit import (
+    PATIENT,
+    REAL,
+    WAYS,
+    completion,
+    metric,
+    num_usable,
+    post,
+    start,
+    wait_all_free,
+)
 from trioserve.config import DEFAULT_MODEL
 from trioserve.testing.server_process import ServerProcess
 
@@ -31,7 +41,7 @@ def running(way: str) -> Iterator[ServerProcess]:
 
 @pytest.fixture
 async def server(running: ServerProcess) -> AsyncIterator[ServerProcess]:
-    await running.wait_ready("/health", timeout_s=60)
+    await running.wait_ready("/health", timeout_s=150)
     yield running
     await wait_all_free(running)
 
@@ -52,7 +62,7 @@ async def test_the_openai_client_streams_paris_token_by_token(server: ServerProc
 
 
 @pytest.mark.slow
-async def test_a_client_that_leaves_frees_its_pages_within_a_second(server: ServerProcess) -> None:
+async def test_a_client_that_leaves_frees_its_pages(server: ServerProcess) -> None:
     async with await server.connect() as client:
         await post(client, "/v1/completions", completion(stream=True))
         await client.read_head()
@@ -64,7 +74,7 @@ async def test_a_client_that_leaves_frees_its_pages_within_a_second(server: Serv
 
 async def greedy_text(server: ServerProcess, prompt: str) -> str:
     async with await server.connect() as client:
-        reply = await client.post_json("/v1/completions", completion(prompt=prompt, max_tokens=48))
+        reply = await client.post_json("/v1/completions", completion(prompt=prompt, max_tokens=24))
         assert reply.status == 200, reply.body
         return str(reply.json()["choices"][0]["text"])
 
@@ -92,7 +102,7 @@ async def test_random_cancels_leave_the_census_whole_and_survivors_unchanged(
     server: ServerProcess, way: str
 ) -> None:
     alone = {prompt: await greedy_text(server, prompt) for prompt in SURVIVORS}
-    total = await metric(server, "pages", state="free")
+    total = await num_usable(server)
     random = Random(20_26)
     num_left = NUM_CANCELS[way]
     is_over = False
@@ -115,7 +125,7 @@ async def test_random_cancels_leave_the_census_whole_and_survivors_unchanged(
                 leaving.start_soon(leave_again_and_again)
         is_over = True
     await wait_all_free(server)
-    assert await metric(server, "pages", state="free") == total
+    assert await num_usable(server) == total
     assert await metric(server, "aborted_requests_total", reason="cancelled") > NUM_CANCELS[way] / 4
     # One step in flight, so at most one sampled token is dropped for each sequence of a cancel.
     wasted = await metric(server, "wasted_tokens_total")
@@ -128,10 +138,10 @@ async def test_random_cancels_leave_the_census_whole_and_survivors_unchanged(
 @pytest.mark.parametrize("delay_s", [0.0, 1.5, 3.0])
 async def test_ctrl_c_while_the_model_loads_exits_cleanly(delay_s: float) -> None:
     # The moments hit the import of torch, the weights and the warm-up, in this order.
-    with start("serve", REAL) as server:
-        await server.wait_ready("/health", status=503)
+    with start("serve", PATIENT) as server:
+        await server.wait_ready("/health", status=503, timeout_s=100)
         await trio.sleep(delay_s)
         server.send_signal(signal.SIGINT)
-        assert await server.wait_exit(timeout_s=10) == 0
+        assert await server.wait_exit(timeout_s=150) == 0
         assert "terminate called" not in server.output
         assert "Traceback" not in server.output

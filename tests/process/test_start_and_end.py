@@ -12,6 +12,7 @@ import trio
 from tests.process.kit import (
     GRACEFUL_S,
     HERE,
+    MAX_WAIT_S,
     STOCK_WAYS,
     WAYS,
     completion,
@@ -23,6 +24,11 @@ from tests.process.kit import (
 from trioserve.testing.http import HttpClient
 from trioserve.testing.server_process import ServerProcess, wait_until
 
+MAX_END_S = GRACEFUL_S + MAX_WAIT_S
+"""An end in good order, on a machine that does something else too."""
+AMPLE_GRACE = ("--graceful-timeout", "30")
+"""For a stock Hypercorn and what has to end by itself, however slowly."""
+
 
 @pytest.fixture(params=WAYS)
 def way(request: pytest.FixtureRequest) -> str:
@@ -31,7 +37,7 @@ def way(request: pytest.FixtureRequest) -> str:
 
 async def expect_failure(server: ServerProcess, way: str, code: int) -> None:
     """Our own exit code; a stock Hypercorn's parent forgets it and is ended by a signal instead."""
-    exit_code = await server.wait_exit(timeout_s=20)
+    exit_code = await server.wait_exit(timeout_s=60)
     assert exit_code == (code if way == "serve" else -signal.SIGUSR1), server.output
 
 
@@ -63,7 +69,7 @@ async def test_requests_get_503_while_the_model_loads(way: str, tmp_path: Path) 
         assert reply.json()["error"]["code"] == "model_loading"
         gate.touch()
         await server.wait_ready("/health")
-        assert "trioserve is ready: http://127.0.0.1:" in server.output
+        await server.wait_output("trioserve is ready: http://127.0.0.1:")
         assert str(server.port) in server.output
 
 
@@ -103,7 +109,7 @@ async def test_sigterm_when_idle_exits_cleanly(way: str) -> None:
         async with await server.connect() as idle:
             await idle.get("/health")
             server.send_signal(signal.SIGTERM)
-            assert await server.wait_exit(timeout_s=GRACEFUL_S + 3) == 0
+            assert await server.wait_exit(timeout_s=MAX_END_S) == 0
         assert "Traceback" not in server.output
 
 
@@ -111,24 +117,24 @@ async def test_sigterm_while_loading_exits_cleanly(way: str, tmp_path: Path) -> 
     with start(way, env={"FAKE_LOAD_GATE": str(tmp_path / "never")}) as server:
         await server.wait_ready("/health", status=503)
         server.send_signal(signal.SIGTERM)
-        assert await server.wait_exit(timeout_s=GRACEFUL_S + 3) == 0
+        assert await server.wait_exit(timeout_s=MAX_END_S) == 0
         assert "Traceback" not in server.output
 
 
 async def test_a_stream_that_ends_within_the_drain_is_whole(way: str) -> None:
-    with start(way) as server:
+    with start(way, flags=AMPLE_GRACE) as server:
         await server.wait_ready("/health")
         async with await server.connect() as client:
-            # 200 steps of 5 ms: over before either limit.
+            # 200 steps of 5 ms: over long before either limit.
             await post(client, "/v1/completions", completion(stream=True, max_tokens=200))
             await client.read_head()
             server.send_signal(signal.SIGTERM)
             assert await read_finish(client) == "length"
-        assert await server.wait_exit(timeout_s=GRACEFUL_S + 3) == 0
+        assert await server.wait_exit(timeout_s=MAX_END_S) == 0
 
 
 async def test_an_answer_in_progress_is_completed_within_the_drain(way: str) -> None:
-    with start(way) as server:
+    with start(way, flags=AMPLE_GRACE) as server:
         await server.wait_ready("/health")
         async with await server.connect() as client:
             await post(client, "/v1/completions", completion(max_tokens=150))
@@ -137,21 +143,21 @@ async def test_an_answer_in_progress_is_completed_within_the_drain(way: str) -> 
             reply = await client.read_response()
             assert reply.status == 200
             assert reply.json()["usage"]["completion_tokens"] == 150
-        assert await server.wait_exit(timeout_s=GRACEFUL_S + 3) == 0
+        assert await server.wait_exit(timeout_s=MAX_END_S) == 0
 
 
 async def test_serve_answers_503_while_it_drains_and_aborts_what_is_left() -> None:
-    with start("serve", settings={"drain_timeout": "1.5"}) as server:
+    with start("serve", settings={"drain_timeout": "4"}) as server:
         await server.wait_ready("/health")
         async with await open_long_stream(server) as stream:
             server.send_signal(signal.SIGTERM)
-            await server.wait_ready("/health", status=503, timeout_s=1)
+            await server.wait_ready("/health", status=503)
             async with await server.connect() as client:
                 reply = await client.post_json("/v1/completions", completion())
             assert reply.status == 503
             assert reply.json()["error"]["code"] == "shutting_down"
             assert await read_finish(stream) == "abort"
-        assert await server.wait_exit(timeout_s=3) == 0
+        assert await server.wait_exit(timeout_s=MAX_END_S) == 0
 
 
 async def test_a_second_signal_ends_serve_at_once() -> None:
@@ -161,11 +167,11 @@ async def test_a_second_signal_ends_serve_at_once() -> None:
             server.send_signal(signal.SIGINT)
             await server.wait_output("draining")
             server.send_signal(signal.SIGINT)
-            assert await server.wait_exit(timeout_s=3) == 0
+            assert await server.wait_exit(timeout_s=MAX_END_S) == 0
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-async def test_a_second_signal_after_the_drain_is_no_failure(number: int) -> None:
+async def test_further_signals_after_the_drain_are_no_failure(number: int) -> None:
     with start("serve") as server:
         await server.wait_ready("/health")
         async with await server.connect() as client:
@@ -174,9 +180,12 @@ async def test_a_second_signal_after_the_drain_is_no_failure(number: int) -> Non
             await client.stream.send_all(head)
             server.send_signal(number)
             await server.wait_output("draining")
-            await trio.sleep(0.1)
-            server.send_signal(number)
-            assert await server.wait_exit(timeout_s=3) == 0
+            # To the end, so that some come while the interpreter ends.
+            with trio.fail_after(MAX_END_S):
+                while server.exit_code is None:
+                    await trio.sleep(0.02)
+                    server.send_signal(number)
+            assert server.exit_code == 0, server.output
             assert "Traceback" not in server.output
 
 
@@ -192,7 +201,7 @@ async def test_a_reader_that_takes_nothing_does_not_keep_the_process(way: str) -
             server.send_signal(signal.SIGTERM)
             # serve: drain and a second; a stock Hypercorn: graceful time and stall timeout.
             limit_s = 1 + 1 if way == "serve" else GRACEFUL_S + 2
-            assert await server.wait_exit(timeout_s=limit_s + 1.5) == 0
+            assert await server.wait_exit(timeout_s=limit_s + MAX_WAIT_S) == 0
 
 
 async def wait_paused(server: ServerProcess) -> None:
@@ -201,7 +210,7 @@ async def wait_paused(server: ServerProcess) -> None:
     async def is_paused() -> bool:
         return await metric(server, "num_running_reqs") == 0
 
-    await wait_until(is_paused, timeout_s=20)
+    await wait_until(is_paused, timeout_s=60)
 
 
 @pytest.mark.parametrize("way", STOCK_WAYS)
@@ -210,7 +219,7 @@ async def test_sigterm_to_the_worker_itself_ends_hypercorn(way: str) -> None:
         await server.wait_ready("/health")
         (worker,) = children(server)
         os.kill(worker, signal.SIGTERM)
-        assert await server.wait_exit(timeout_s=GRACEFUL_S + 3) == 0
+        assert await server.wait_exit(timeout_s=MAX_END_S) == 0
 
 
 @pytest.mark.parametrize("way", STOCK_WAYS)
@@ -218,7 +227,7 @@ async def test_sigterm_without_a_worker_process_shuts_down_cleanly(way: str) -> 
     with start(way, flags=("--workers", "0")) as server:
         await server.wait_ready("/health")
         server.send_signal(signal.SIGTERM)
-        assert await server.wait_exit(timeout_s=GRACEFUL_S + 3) == 0
+        assert await server.wait_exit(timeout_s=MAX_END_S) == 0
         assert "Traceback" not in server.output
 
 
@@ -226,7 +235,7 @@ async def test_sigterm_without_a_worker_process_shuts_down_cleanly(way: str) -> 
 async def test_a_second_worker_is_refused_with_the_way_out(way: str) -> None:
     with start(way, flags=("--workers", "2")) as server:
         # Hypercorn's parent ends the first worker and forgets the second one's exit code.
-        await server.wait_exit(timeout_s=20)
+        await server.wait_exit(timeout_s=60)
         assert "replicas behind a router" in server.output
 
 
@@ -246,6 +255,6 @@ async def test_a_port_in_use_is_one_clear_line_and_code_2() -> None:
         await first.wait_ready("/health")
         command = [sys.executable, str(HERE / "fake_app.py"), "serve", "--port", str(first.port)]
         with ServerProcess(command, port=first.port, directory=HERE) as second:
-            assert await second.wait_exit(timeout_s=10) == 2
+            assert await second.wait_exit(timeout_s=60) == 2
             assert "the port is in use" in second.output
             assert "Traceback" not in second.output

@@ -17,6 +17,7 @@ from trioserve.api.connection import ScopedApp
 from trioserve.api.cors import CorsPolicy
 from trioserve.api.embeddings import embed
 from trioserve.api.error_answers import BODY_TIMEOUT_S, add_error_handlers
+from trioserve.api.flush import flush_cache
 from trioserve.api.health_generate import health_generate
 from trioserve.api.hooks import add_hooks
 from trioserve.api.information import health, list_models, loads, model_info, retrieve_model
@@ -123,6 +124,11 @@ def _add_routes(app: ScopedApp, engine: Engine) -> None:
     @app.post("/abort_request")
     async def post_abort_request() -> Response:
         return await abort_request(engine)
+
+    @app.get("/flush_cache")
+    @app.post("/flush_cache")
+    async def post_flush_cache() -> Response:
+        return await flush_cache(engine)
 
     @app.get("/openapi.json")
     async def get_openapi() -> Response:

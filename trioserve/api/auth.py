@@ -18,7 +18,7 @@ from trioserve.api.errors import ApiError
 from trioserve.config import ServerConfig
 
 OPEN_PATHS = frozenset({"/health", "/health_generate", "/metrics"})
-ADMIN_PATHS = frozenset({"/abort_request"})
+ADMIN_PATHS = frozenset({"/abort_request", "/flush_cache"})
 
 _MISSING = "Missing API key; send it as the header 'Authorization: Bearer <key>'."
 _INVALID = "Invalid API key"

@@ -6,7 +6,8 @@ from quart import Response
 
 from trioserve.api.body import read_body
 from trioserve.api.chat_shape import ChatShape
-from trioserve.api.errors import invalid
+from trioserve.api.errors import invalid, quoted
+from trioserve.api.forced_calls import force_calls
 from trioserve.api.generation import (
     check_limit,
     generate_request,
@@ -17,11 +18,15 @@ from trioserve.api.logprobs import ChatLogprobs
 from trioserve.api.model_names import find_model, generating_model, shown_name
 from trioserve.api.prompts import check_variables, encode_messages, encode_prompts
 from trioserve.api.replies import respond
+from trioserve.api.reply_syntax import read_as, reply_syntax
 from trioserve.api.schema.chat import ChatBody, parse_chat
 from trioserve.api.schema.declare import check_limits
 from trioserve.api.schema.limits import limits_of
 from trioserve.api.schema.rules import check_rules
+from trioserve.api.schema.structured import constraints_of
 from trioserve.api.schema.tokens import TokenIds
+from trioserve.api.schema.tools import tool_names
+from trioserve.api.structured import structured
 from trioserve.core import ReadoutParams
 from trioserve.engine.engine import Engine
 from trioserve.engine.served import ServedModel
@@ -37,7 +42,8 @@ async def chat(engine: Engine) -> Response:
     named = find_model(engine, body.model, is_generation=True)
     check_rules(body)
     _check_template_options(body)
-    limit = limit_of(body, _default_max_tokens(engine))
+    _check_tool_choice(body)
+    limit = limit_of(body, _default_max_tokens(engine, body))
     check_limit(body, limit, model)
     engine.check_queue()
     prompt = await _encode(model, body)
@@ -45,11 +51,17 @@ async def chat(engine: Engine) -> Response:
         num_top=body.top_logprobs if body.logprobs else None,
         has_hidden_state=body.return_hidden_states,
     )
+    syntax = reply_syntax(config, model.tokenizer, body, prompt)
     request = generate_request(engine, body, [prompt], limit, readout, "chatcmpl")
+    request = await structured(engine, request, body)
+    request = await force_calls(engine, request, body)
+    request = read_as(request, syntax, model.tokenizer)
     stream = await open_generation(engine, request)
     shape = ChatShape(
         logprobs=ChatLogprobs(model.tokenizer, body.top_logprobs) if body.logprobs else None,
         has_hidden_states=body.return_hidden_states,
+        syntax=syntax,
+        streams_reasoning=body.stream_reasoning,
     )
     return await respond(stream, body, shape, shown_name(body.model, named), config)
 
@@ -77,6 +89,13 @@ def _check_template_options(body: ChatBody) -> None:
         )
 
 
+def _check_tool_choice(body: ChatBody) -> None:
+    """Raise RequestError for a tool that is not there."""
+    name = None if body.active_choice is None else body.active_choice.name
+    if name is not None and name not in tool_names(body.tools):
+        raise invalid(f"tool '{quoted(name)}' not found in tools", "tool_choice")
+
+
 async def _encode(model: ServedModel, body: ChatBody) -> TokenIds:
     most_tokens = model.info.max_model_len - 1
     if body.messages is not None:
@@ -85,6 +104,7 @@ async def _encode(model: ServedModel, body: ChatBody) -> TokenIds:
             body.messages,
             most_tokens,
             continues_final_message=body.continue_final_message,
+            tools=body.tools if body.active_choice is not None else (),
             variables=template_variables(body),
         )
     assert body.prompt is not None, "check_rules lets neither through"
@@ -92,7 +112,9 @@ async def _encode(model: ServedModel, body: ChatBody) -> TokenIds:
     return token_ids
 
 
-def _default_max_tokens(engine: Engine) -> int:
+def _default_max_tokens(engine: Engine, body: ChatBody) -> int:
     default = engine.config.default_max_tokens
-    # A defaulted limit is clamped to what fits, so the context's length stands for all of it.
-    return engine.model.info.max_model_len if default == "context" else int(default)
+    # A defaulted limit is clamped to what fits, so the context's length stands for all of it. Calls
+    # and documents have it too: one that is cut off is of no use.
+    is_all = default == "context" or body.active_choice is not None or constraints_of(body)
+    return engine.model.info.max_model_len if is_all else int(default)

@@ -7,7 +7,7 @@ from attrs import frozen
 from trioserve.api.logprobs import CompletionLogprobs
 from trioserve.api.reply_shape import Chunk, HiddenState, Outcome, shown_state
 from trioserve.core import Finish, FinishReason, TokenLogprobs
-from trioserve.engine.request import Token
+from trioserve.engine.request import Delta, Token
 from trioserve.text.token_offsets import OffsetText
 
 
@@ -27,11 +27,17 @@ class CompletionShape:
     chunk_object: ClassVar[str] = "text_completion"
     reply_object: ClassVar[str] = "text_completion"
     has_usage_without_options: ClassVar[bool] = True
+    num_reasoning_tokens: ClassVar[int | None] = None
 
     @property
     def has_logprobs(self) -> bool:
         """See ReplyShape."""
         return self.logprobs is not None
+
+    @property
+    def reads_tokens(self) -> bool:
+        """See ReplyShape."""
+        return self.has_logprobs
 
     @property
     def num_entries(self) -> int:
@@ -50,24 +56,28 @@ class CompletionShape:
         shown = None if self.logprobs is None else self.logprobs.of_prompt(prompt, read)
         return {"index": index, "text": prompt.text, "logprobs": shown, "finish_reason": None}
 
-    def text(self, index: int, text: str, tokens: tuple[Token, ...]) -> Chunk:
+    def text(self, delta: Delta, tokens: tuple[Token, ...]) -> list[Chunk]:
         """See ReplyShape."""
-        return {
-            "index": index,
-            "text": text,
-            "logprobs": self._shown(index, tokens),
+        if not delta.text and not tokens:
+            return []
+        chunk = {
+            "index": delta.index,
+            "text": delta.text,
+            "logprobs": self._shown(delta.index, tokens),
             "finish_reason": None,
         }
+        return [chunk]
 
-    def finish(self, index: int, finish: Finish, tokens: tuple[Token, ...]) -> Chunk:
+    def finish(self, delta: Delta, finish: Finish, tokens: tuple[Token, ...]) -> list[Chunk]:
         """See ReplyShape."""
-        return {
-            "index": index,
+        chunk = {
+            "index": delta.index,
             "text": self._suffix(finish),
-            "logprobs": self._shown(index, tokens),
+            "logprobs": self._shown(delta.index, tokens),
             "finish_reason": finish.reason,
             "matched_stop": finish.matched_stop,
         }
+        return [chunk]
 
     def hidden(self, index: int, state: HiddenState) -> Chunk:
         """See ReplyShape."""

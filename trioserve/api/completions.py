@@ -26,6 +26,7 @@ from trioserve.api.schema.declare import check_limits
 from trioserve.api.schema.limits import limits_of
 from trioserve.api.schema.rules import check_rules
 from trioserve.api.schema.tokens import TokenIds
+from trioserve.api.structured import structured
 from trioserve.core import ReadoutParams
 from trioserve.engine.engine import Engine
 from trioserve.engine.served import ServedModel
@@ -56,6 +57,7 @@ async def complete(engine: Engine) -> Response:
     prompts = await _encode(model, body, limit, fill_in_middle)
     readout = _readout(body)
     request = generate_request(engine, body, prompts.token_ids, limit, readout, "cmpl")
+    request = await structured(engine, request, body)
     stream = await open_generation(engine, request)
     shape = CompletionShape(
         num_samples=body.n,

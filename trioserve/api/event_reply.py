@@ -60,12 +60,12 @@ class EventReply(StreamWriter):
             num_chars = self._num_chars[index]
             rest = tuple(token for token in tokens if token.text_start >= num_chars)
             tokens = tokens[: len(tokens) - len(rest)]
-        if delta.text or tokens:
-            pieces.append(self.frame.chunk(shape.text(index, delta.text, tokens)))
+        pieces += map(self.frame.chunk, shape.text(delta, tokens))
         if delta.finish is not None:
             self._num_open -= 1
             self._hidden[index] = delta.hidden_state
-            finish = shape.finish(index, delta.finish, rest)
+            *left, finish = shape.finish(delta, delta.finish, rest)
+            pieces += map(self.frame.chunk, left)
             pieces.append(self.frame.chunk(finish, is_last_finish=self._num_open == 0))
         return pieces
 
@@ -79,5 +79,5 @@ class EventReply(StreamWriter):
         if self.frame.body.return_hidden_states:
             hidden = self.frame.shape.hidden
             pieces += [self.frame.chunk(hidden(i, self._hidden[i])) for i in sorted(self._hidden)]
-        usage = self.frame.usage_chunk()
-        return pieces if usage is None else [*pieces, usage]
+        last = (self.frame.extension_chunk(), self.frame.usage_chunk())
+        return [*pieces, *(chunk for chunk in last if chunk is not None)]

@@ -9,7 +9,7 @@ from trioserve.api.accounting import current_account
 from trioserve.api.admission import wait_started
 from trioserve.api.connection import open_request
 from trioserve.api.errors import invalid, quoted
-from trioserve.api.params import sampling_params, stop_params
+from trioserve.api.params import cache_namespace, priority, sampling_params, stop_params
 from trioserve.api.prompts import context_exceeded
 from trioserve.api.schema.chat import ChatBody
 from trioserve.api.schema.completions import CompletionBody
@@ -97,7 +97,16 @@ def generate_request(
         if body.min_tokens > max_tokens:  # a default that the prompt has cut short
             raise invalid(MIN_TOKENS, "min_tokens")
         generations.append(
-            Generation(prompt, max_tokens, sampling, stop, readout, body.skip_special_tokens)
+            Generation(
+                prompt,
+                max_tokens,
+                sampling,
+                stop,
+                readout,
+                body.skip_special_tokens,
+                namespace=cache_namespace(body, engine.config),
+                priority=priority(body, engine.config),
+            )
         )
     return GenerateRequest(
         request_id=f"{id_prefix}-{uuid4().hex}" if body.rid is None else body.rid,

@@ -7,6 +7,7 @@ import trio
 from attrs import frozen
 
 from trioserve import __version__
+from trioserve.api.reply_syntax import call_format
 from trioserve.engine.batch import Batch
 from trioserve.engine.embedding_batch import EmbeddingBatch
 from trioserve.engine.engine import Engine
@@ -70,12 +71,20 @@ def model_info(engine: Engine) -> dict[str, Any]:
             "page_size": batch.model.page_size if isinstance(batch, Batch) else None,
             "max_total_tokens": load_of(batch).capacity_tokens,
             "chunked_prefill_size": batch.model.max_step_tokens,
-            "enable_cache_report": False,
+            "enable_cache_report": config.enable_cache_report,
             "enable_lora": False,
-            "tool_call_parser": None,
-            "reasoning_parser": None,
+            "tool_call_parser": _tool_call_parser(engine, batch),
+            "reasoning_parser": config.reasoning_parser,
         },
     }
+
+
+def _tool_call_parser(engine: Engine, batch: Batch | EmbeddingBatch) -> str:
+    """The format that calls are looked for in, `none` where there is none."""
+    found = None
+    if isinstance(batch, Batch):
+        found = call_format(engine.config, batch.model.tokenizer)
+    return found.name if found is not None else "none"
 
 
 @frozen
@@ -129,7 +138,7 @@ def loads(engine: Engine) -> dict[str, Any]:
                 "num_used_tokens": total.num_used_tokens,
                 "max_total_num_tokens": total.capacity_tokens,
                 "token_usage": total.token_usage,
-                "cache_hit_rate": 0.0,
+                "cache_hit_rate": engine.statistics.hits.share,
                 "gen_throughput": engine.statistics.throughput.per_second(trio.current_time()),
                 "max_running_requests": engine.max_running,
             }

@@ -4,10 +4,11 @@ from collections.abc import Iterator
 
 import trio
 from prometheus_client import CollectorRegistry, generate_latest
-from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
 from trioserve.api.information import load_of
 from trioserve.engine.batch import Batch
+from trioserve.engine.cache_tiers import CacheTiers
 from trioserve.engine.embedding_batch import EmbeddingBatch
 from trioserve.engine.engine import Engine
 
@@ -76,6 +77,31 @@ def _gauges(batch: Batch | EmbeddingBatch) -> Iterator[Metric]:
         pages.add_metric([state], getattr(census, state))
     yield pages
     yield GaugeMetricFamily("trioserve_pages_total", "KV pages", value=census.total)
+    if batch.tiers is not None:
+        yield from _tiers(batch.tiers)
+
+
+def _tiers(tiers: CacheTiers) -> Iterator[Metric]:
+    pages = GaugeMetricFamily(
+        "trioserve_cache_tier_pages", "Pages kept below the pool", labels=["tier"]
+    )
+    sizes = GaugeMetricFamily("trioserve_cache_tier_bytes", "Bytes they take", labels=["tier"])
+    reads = CounterMetricFamily(
+        "trioserve_cache_tier_reads", "Pages asked of a tier", labels=["tier", "result"]
+    )
+    for name, tier in (("host", tiers.host), ("storage", tiers.storage)):
+        if tier is not None:
+            held = tier.statistics()
+            pages.add_metric([name], held.num_pages)
+            sizes.add_metric([name], held.held_bytes)
+            reads.add_metric([name, "hit"], held.hits)
+            reads.add_metric([name, "miss"], held.misses)
+    yield from (pages, sizes, reads)
+    yield CounterMetricFamily(
+        "trioserve_cache_pages_dropped",
+        "Pages that were not written because writing did not keep up",
+        value=tiers.num_dropped,
+    )
 
 
 def render_metrics(engine: Engine) -> bytes:

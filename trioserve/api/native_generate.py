@@ -5,11 +5,12 @@ from uuid import uuid4
 from quart import Response
 
 from trioserve.api.body import read_body
+from trioserve.api.cache_report import CacheReport
 from trioserve.api.errors import invalid
 from trioserve.api.generation import Limit, fit_limit, open_generation
 from trioserve.api.model_names import generating_model
 from trioserve.api.native_reply import NativeFrame, native_respond
-from trioserve.api.params import sampling_params, stop_params
+from trioserve.api.params import cache_namespace, priority, sampling_params, stop_params
 from trioserve.api.prompts import encode_prompts
 from trioserve.api.schema.declare import check_limits
 from trioserve.api.schema.limits import limits_of
@@ -20,6 +21,7 @@ from trioserve.api.schema.native_generate import (
 )
 from trioserve.api.schema.native_rules import check_min_new_tokens, check_native_rules
 from trioserve.api.schema.tokens import TokenIds
+from trioserve.api.structured import structured
 from trioserve.core import ReadoutParams
 from trioserve.engine.engine import Engine
 from trioserve.engine.request import GenerateRequest, Generation
@@ -38,8 +40,12 @@ async def native_generate(engine: Engine) -> Response:
         check_min_new_tokens(sampling, sampling.max_tokens, eos_ids, model.info.vocab_size)
     engine.check_queue()
     prompts = await _encode(model, body)
-    stream = await open_generation(engine, _request(engine, body, prompts))
-    return await native_respond(NativeFrame(stream, body, model.tokenizer), config)
+    request = _request(engine, body, prompts)
+    request = await structured(engine, request, *body.sampling_params.values)
+    stream = await open_generation(engine, request)
+    return await native_respond(
+        NativeFrame(stream, body, model.tokenizer, CacheReport.of(body, config)), config
+    )
 
 
 async def _encode(model: ServedModel, body: NativeGenerateBody) -> tuple[TokenIds, ...]:
@@ -72,6 +78,8 @@ def _request(
                 stop_params(sampling),
                 _readout(body, len(prompt)),
                 sampling.skip_special_tokens,
+                namespace=cache_namespace(body, engine.config),
+                priority=priority(body, engine.config),
             )
         )
     is_explicit = any(each.max_new_tokens is not None for each in body.sampling_params.values)

@@ -9,6 +9,7 @@ from attrs import define, field, frozen
 from quart import Response
 
 from trioserve.api.accounting import current_account
+from trioserve.api.cache_report import CacheReport
 from trioserve.api.native_logprobs import NativeLogprobs
 from trioserve.api.off_loop import off_loop
 from trioserve.api.schema.native_generate import NativeGenerateBody
@@ -53,6 +54,7 @@ class NativeFrame:
     stream: RequestStream
     body: NativeGenerateBody
     tokenizer: Tokenizer
+    cache: CacheReport
 
     @property
     def is_list(self) -> bool:
@@ -73,12 +75,13 @@ class NativeFrame:
 
     def payload(self, sample: _Sample) -> dict[str, Any]:
         """The object of one choice, so far."""
+        prompt_index = sample.index // self.stream.request.num_samples
         meta: dict[str, Any] = {
             "id": sample.id,
             "finish_reason": _finish_reason(sample.finish, sample.num_tokens),
             "prompt_tokens": sample.num_prompt_tokens,
             "completion_tokens": sample.num_tokens,
-            "cached_tokens": 0,  # nothing is cached between requests yet
+            "cached_tokens": self.stream.cached_tokens(prompt_index).total,
             "weight_version": "default",
         }
         if sample.logprobs is not None:
@@ -91,7 +94,10 @@ class NativeFrame:
                 meta["hidden_states"] = [
                     orjson.Fragment(orjson.dumps(state.tolist())) for state in states
                 ]
-        return {"text": sample.text, "output_ids": sample.token_ids, "meta_info": meta}
+        payload = {"text": sample.text, "output_ids": sample.token_ids, "meta_info": meta}
+        if sample.finish is not None:
+            payload |= self.cache.extension(self.stream, prompt_index)
+        return payload
 
     def num_items(self, sample: _Sample) -> int:
         """How much there is to write of it, in tokens and numbers."""

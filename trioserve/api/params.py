@@ -1,10 +1,11 @@
-"""From the fields of a body to what the engine is asked: sampling, stops and readouts."""
+"""From the fields of a body to what the engine is asked: sampling, stops, cache and rank."""
 
 import secrets
 
 from trioserve.api.schema.generation import GenerationBody
-from trioserve.api.schema.native_generate import NativeSampling
-from trioserve.core import SamplingParams, StopParams
+from trioserve.api.schema.native_generate import NativeGenerateBody, NativeSampling
+from trioserve.config import ServerConfig
+from trioserve.core import CacheNamespace, SamplingParams, StopParams
 
 
 def sampling_params(body: GenerationBody | NativeSampling) -> SamplingParams:
@@ -32,3 +33,15 @@ def stop_params(body: GenerationBody | NativeSampling) -> StopParams:
         is_kept=body.no_stop_trim,
         min_tokens=body.min_tokens,
     )
+
+
+def cache_namespace(
+    body: GenerationBody | NativeGenerateBody, config: ServerConfig
+) -> CacheNamespace | None:
+    """With whom the request shares what was computed; None for nobody."""
+    return None if config.disable_prefix_cache else CacheNamespace(body.cache_salt)
+
+
+def priority(body: GenerationBody | NativeGenerateBody, config: ServerConfig) -> int:
+    """The request's priority, where the server has them count."""
+    return body.priority if config.enable_priority else 0

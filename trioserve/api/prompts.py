@@ -109,6 +109,7 @@ async def encode_messages(
     most_tokens: int,
     *,
     continues_final_message: bool = False,
+    tools: Sequence[Mapping[str, Any]] = (),
     variables: Mapping[str, Any] = NO_VARIABLES,
 ) -> TokenIds:
     """The ids of a conversation. A checkpoint if it is long.
@@ -118,7 +119,10 @@ async def encode_messages(
 
     def work(_: Check) -> TokenIds:
         text = model.tokenizer.render_chat(
-            messages, continues_final_message=continues_final_message, variables=variables
+            messages,
+            continues_final_message=continues_final_message,
+            tools=tools,
+            variables=variables,
         )
         _check_text(model, text, most_tokens, "messages")
         # The template writes every special token itself, BOS included.
@@ -126,7 +130,8 @@ async def encode_messages(
         return _require_tokens(tuple(token_ids), "messages")
 
     num_bytes = sum(map(_num_bytes, _texts(messages)))
-    return await run_long(work, num_bytes + (json_size(variables) if variables else 0))
+    num_bytes += sum(json_size(each) for each in (variables, *tools) if each)
+    return await run_long(work, num_bytes)
 
 
 def checked(values: Iterable[T], check: Check) -> Iterator[T]:
@@ -203,4 +208,5 @@ def _texts(messages: Iterable[Mapping[str, Any]]) -> Iterable[str]:
             if isinstance(value, str):
                 yield value
             elif value is not None:
-                yield from (part["text"] for part in value)
+                for each in value:  # parts of the content, or calls
+                    yield each["text"] if "text" in each else each["function"]["arguments"]

@@ -3,6 +3,7 @@
 from quart import Response
 
 from trioserve.api.accounting import current_account
+from trioserve.api.cache_report import CacheReport
 from trioserve.api.event_reply import EventReply
 from trioserve.api.generation import Body
 from trioserve.api.reply_shape import Frame, ReplyShape
@@ -20,7 +21,8 @@ async def respond(
     Raises TrioserveError if a whole answer failed; a stream that has begun carries its error.
     """
     account = current_account()
-    frame = Frame(stream, body, shape, model, account.created)
+    report = CacheReport.of(body, config)
+    frame = Frame(stream, body, shape, model, account.created, report)
     if body.stream:
         writer = EventReply(stream, account, config.sse_ping_interval, frame)
         return stream_response(writer.events())

@@ -7,14 +7,18 @@ import numpy.typing as npt
 import orjson
 from attrs import frozen
 
+from trioserve.api.cache_report import CacheReport
 from trioserve.api.generation import Body
 from trioserve.api.sse import event
 from trioserve.api.usage import choice_usage, total_usage
 from trioserve.core import Finish, TokenLogprobs
-from trioserve.engine.request import Token
+from trioserve.engine.request import Delta, Token
 from trioserve.engine.stream import RequestStream
 
 Chunk = dict[str, Any]
+TOOL_CALLS = "tool_calls"
+"""How a choice of a chat ended that stopped after calls of tools."""
+
 HiddenState = npt.NDArray[np.float32] | None
 
 
@@ -49,6 +53,14 @@ class ReplyShape(Protocol):
         """Whether tokens are shown; if not, `tokens` below are none."""
 
     @property
+    def reads_tokens(self) -> bool:
+        """Whether `whole` needs the tokens, shown or not."""
+
+    @property
+    def num_reasoning_tokens(self) -> int | None:
+        """Tokens of reasoning blocks in all that was made so far; None if none are looked for."""
+
+    @property
     def num_entries(self) -> int:
         """Logprobs written for each token shown."""
 
@@ -58,11 +70,12 @@ class ReplyShape(Protocol):
     def echo(self, index: int, read: tuple[TokenLogprobs, ...]) -> Chunk | None:
         """The choice of the chunk that precedes this choice's text, if there is one."""
 
-    def text(self, index: int, text: str, tokens: tuple[Token, ...]) -> Chunk:
-        """The choice of a chunk that carries text."""
+    def text(self, delta: Delta, tokens: tuple[Token, ...]) -> list[Chunk]:
+        """The choices of the chunks that carry a delta's text and these tokens; perhaps none."""
 
-    def finish(self, index: int, finish: Finish, tokens: tuple[Token, ...]) -> Chunk:
-        """The choice of a finish chunk, which carries no generated text."""
+    def finish(self, delta: Delta, finish: Finish, tokens: tuple[Token, ...]) -> list[Chunk]:
+        """The choices of what is left of a choice that has ended, and of its finish chunk, which
+        carries no generated text."""
 
     def hidden(self, index: int, state: HiddenState) -> Chunk:
         """The choice of a chunk that carries a hidden state."""
@@ -80,22 +93,37 @@ class Frame:
     shape: ReplyShape
     model: str
     created: int
+    cache: CacheReport
 
     def reply(self, choices: list[orjson.Fragment]) -> Chunk:
         """A whole answer, of choices that are JSON already."""
         head = self._head(self.shape.reply_object)
-        return {**head, "choices": choices, "usage": total_usage(self.stream)}
+        extension = self.cache.extension(self.stream)
+        return {**head, "choices": choices, "usage": self._total_usage(), **extension}
 
     def chunk(self, choice: Chunk, *, is_last_finish: bool = False) -> bytes:
         """The event of one choice's chunk."""
         options = self.body.stream_options
         chunk = {**self._head(self.shape.chunk_object), "choices": [choice]}
         if options is not None and options.continuous_usage_stats:
-            chunk["usage"] = choice_usage(self.stream, choice["index"])
+            chunk["usage"] = choice_usage(self.stream, self.cache, choice["index"])
         elif options is not None and options.include_usage:
             chunk["usage"] = None
         elif is_last_finish and options is None and self.shape.has_usage_without_options:
-            chunk["usage"] = total_usage(self.stream)
+            chunk["usage"] = self._total_usage()
+        return event(chunk)
+
+    def extension_chunk(self) -> bytes | None:
+        """The event with what is not OpenAI's, if the client asked for any of it."""
+        extension = self.cache.extension(self.stream)
+        if not extension:
+            return None
+        options = self.body.stream_options
+        chunk = {**self._head(self.shape.chunk_object), "choices": [], **extension}
+        if options is not None and options.continuous_usage_stats:
+            chunk["usage"] = self._total_usage()
+        elif options is not None and options.include_usage:
+            chunk["usage"] = None
         return event(chunk)
 
     def usage_chunk(self) -> bytes | None:
@@ -104,7 +132,10 @@ class Frame:
         if options is None or not options.include_usage:
             return None
         head = self._head(self.shape.chunk_object)
-        return event({**head, "choices": [], "usage": total_usage(self.stream)})
+        return event({**head, "choices": [], "usage": self._total_usage()})
+
+    def _total_usage(self) -> dict[str, Any]:
+        return total_usage(self.stream, self.cache, self.shape.num_reasoning_tokens)
 
     def _head(self, object_name: str) -> Chunk:
         return {

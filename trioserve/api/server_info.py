@@ -4,10 +4,11 @@ from typing import Any
 
 from trioserve import __version__
 from trioserve.api.information import loads
-from trioserve.config import is_secret, settings
+from trioserve.config import settings
 from trioserve.engine.batch import Batch
 from trioserve.engine.embedding_batch import EmbeddingBatch
 from trioserve.engine.engine import Engine
+from trioserve.setting import is_secret
 
 
 def server_info(engine: Engine) -> dict[str, Any]:

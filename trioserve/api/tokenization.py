@@ -66,7 +66,9 @@ def _tokenized(
     tokenizer = model.tokenizer
     max_model_len = model.info.max_model_len
     if body.messages is not None:
-        text = tokenizer.render_chat(body.messages, variables=body.chat_template_kwargs)
+        text = tokenizer.render_chat(
+            body.messages, tools=body.tools, variables=body.chat_template_kwargs
+        )
         tokens = tokenizer.encode(text, add_special_tokens=body.add_special_tokens or False)
         return {"tokens": tokens, "count": len(tokens), "max_model_len": max_model_len}
     assert body.prompt is not None, "check_tokenize_rules lets neither through"

@@ -45,7 +45,7 @@ async def whole_reply(frame: Frame) -> bytes:
     """The JSON of the answer. A checkpoint. Raises TrioserveError if the request failed."""
     stream, body = frame.stream, frame.body
     is_ranked = body.num_samples > body.n
-    with_tokens = frame.shape.has_logprobs or is_ranked
+    with_tokens = frame.shape.reads_tokens or is_ranked
     collected: dict[int, _Collected] = {}
     num_open = len(stream.choices)
     num_items = 0

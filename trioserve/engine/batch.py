@@ -12,6 +12,7 @@ from attrs import define, field, frozen
 from trioserve.core import Finish, FinishReason, SequenceId, StepNumber, TokenLogprobs
 from trioserve.device.base import RowReadout, StepResult
 from trioserve.engine.abort_reason import AbortReason
+from trioserve.engine.cache_tiers import CacheTiers
 from trioserve.engine.choice import Choice, Prompt
 from trioserve.engine.handles import Handles
 from trioserve.engine.served import ServedModel
@@ -49,6 +50,8 @@ class Batch:
     last_retired: StepNumber = field(init=False, default=StepNumber(0))
     handles: Handles = field(init=False, factory=Handles)
     """Open streams by the names that clients know them by."""
+    tiers: CacheTiers | None = field(init=False, default=None)
+    """Set once, before the first request."""
     _live: dict[Sequence, tuple[RequestStream, Choice]] = field(init=False, factory=dict)
     _num_generated: int = field(init=False, default=0)
     _next_sequence: int = field(init=False, default=1)
@@ -79,6 +82,12 @@ class Batch:
         for choice in stream.choices:
             self._live[choice.sequence] = (stream, choice)
             self.scheduler.add(choice.sequence)
+            if choice.grammar is not None and choice.grammar.is_finished:
+                # Only the empty text is allowed: there is nothing to compute.
+                self._end(choice, Finish(FinishReason.STOP))
+                stream.notify(choice)
+                if stream.is_finished:
+                    stream.mark_started()
 
     def abort(self, stream: RequestStream, reason: AbortReason) -> None:
         """End what is left of the request. Idempotent: an ended choice stays as it ended.
@@ -142,7 +151,7 @@ class Batch:
             if not stream.is_started:
                 self.statistics.queue_s.observe(self.clock() - stream.opened_at)
                 stream.mark_started()
-            if _is_first(row) and choice.index % stream.request.num_samples == 0:
+            if row.is_first and choice.index % stream.request.num_samples == 0:
                 # Prompt tokens are counted once, whatever the number of samples.
                 self.statistics.cached_tokens.inc(row.start)
                 self.statistics.hits.add(row.num_prompt, row.start)
@@ -177,6 +186,17 @@ class Batch:
             self.statistics.cancel_to_free_s.observe(now - freeing.aborted_at)
             self.statistics.cancel_to_free_steps.observe(freeing.fence - freeing.retired_before)
 
+    def flush_prefixes(self) -> bool:
+        """Forget all cached prefixes; false, and nothing is done, while a sequence runs or waits.
+
+        A step in flight for what has ended is no work: pages that it names are free when it
+        retires.
+        """
+        if self._live:
+            return False
+        self.scheduler.tree.flush()
+        return True
+
     def check(self) -> None:
         """Assert the page census and the scheduler's books."""
         self.pool.check()
@@ -190,7 +210,9 @@ class Batch:
         token_id: int | None,
         readout: RowReadout | None,
     ) -> None:
-        self.scheduler.publish(row)
+        published = self.scheduler.publish(row)
+        if published and self.tiers is not None:
+            self.tiers.keep(published)
         if readout is not None:
             choice.output.add_readout(row.target_start, readout)
         if token_id is not None:
@@ -206,19 +228,22 @@ class Batch:
         token_id: int,
         logprobs: TokenLogprobs | None,
     ) -> None:
-        now = self.clock()
+        now, num_before = self.clock(), choice.num_tokens
         if choice.num_tokens == 0:
             self.statistics.time_to_first_token_s.observe(now - stream.opened_at)
         else:
             self.statistics.inter_token_s.observe(now - choice.last_token_at)
         choice.last_token_at = now
-        self.statistics.generation_tokens.inc()
-        self._num_generated += 1
         try:
             finish = choice.commit(token_id, logprobs)
+            while finish is None and choice.forced:
+                finish = choice.commit_forced()
         except TrioserveError as error:
             self.fail(stream, error, AbortReason.FAILED)
             return
+        finally:
+            self._num_generated += choice.num_tokens - num_before
+            self.statistics.generation_tokens.inc(choice.num_tokens - num_before)
         if finish is not None:
             self._end(choice, finish)
         stream.notify(choice)
@@ -266,11 +291,3 @@ class Batch:
                 self._next_sequence += 1
                 choices.append(Choice.of(len(choices), prompt, sequence_id))
         return tuple(choices)
-
-
-def _is_first(row: PlanRow) -> bool:
-    """Whether the row is its sequence's first: it begins where the cached prefix ends."""
-    sequence = row.sequence
-    if sequence.num_preemptions > 0 or sequence.cached is None:
-        return False
-    return row.start == sequence.cached.total

@@ -9,6 +9,7 @@ from attrs import define, field, frozen
 from trioserve.core import Finish, FinishReason, SequenceId, TokenLogprobs
 from trioserve.engine.output import ChoiceOutput
 from trioserve.engine.request import Delta, Generation
+from trioserve.grammar.state import GrammarState
 from trioserve.scheduler.sequence import Sequence
 from trioserve.text.assembler import TextAssembler
 from trioserve.text.regex_stops import SearchBudget
@@ -52,6 +53,8 @@ class Choice:
     index: int
     prompt: Prompt
     sequence: Sequence = field(init=False)
+    grammar: GrammarState | None = field(init=False, default=None)
+    """How far it has come in what it has to be."""
     finish: Finish | None = field(init=False, default=None)
     num_tokens: int = field(init=False, default=0)
     """Tokens generated and billed."""
@@ -65,6 +68,14 @@ class Choice:
         """A choice with its sequence, which is not enqueued."""
         choice = cls(index, prompt)
         generation = prompt.generation
+        if generation.grammar is not None:
+            after, tokenizer = generation.grammar_begins_after, prompt.tokenizer
+            choice.grammar = GrammarState(
+                generation.grammar,
+                prompt.end_ids,
+                None if after is None else after.encode(),
+                {shown: tokenizer.token_bytes(shown) for shown in generation.shown_ids},
+            )
         choice.sequence = Sequence(
             id=sequence_id,
             prompt_ids=generation.prompt_ids,
@@ -75,6 +86,7 @@ class Choice:
             readout=generation.readout,
             min_tokens=generation.stop.min_tokens,
             end_ids=prompt.end_ids,
+            mask=choice.grammar,
             namespace=generation.namespace,
             priority=generation.priority,
         )
@@ -123,20 +135,46 @@ class Choice:
         """Append one sampled token; says how the choice ends by it, if it does.
 
         Raises RequestError if its stop patterns take too long, and RequestFailed if the token
-        cannot be made text.
+        cannot be made text, or is none of the grammar's.
         """
-        num_before = self.num_tokens
         self.sequence.append(token_id)
+        return self._commit(token_id, logprobs)
+
+    def commit_forced(self) -> Finish | None:
+        """Append the first token of `forced`, which no step has sampled. See `commit`."""
+        token_id = self.forced[0]
+        self.sequence.append_forced(token_id)
+        return self._commit(token_id, None)
+
+    @property
+    def forced(self) -> tuple[int, ...]:
+        """Tokens that come next without a step, because the grammar leaves no others.
+
+        Empty where something is read at each token, which takes a step, and where the reader has
+        no room for more.
+        """
+        readout = self.prompt.generation.readout
+        is_read = readout.num_top is not None or readout.token_ids or readout.has_hidden_state
+        if self.grammar is None or is_read or self.credit() <= 0:
+            return ()
+        return self.grammar.forced()
+
+    def _commit(self, token_id: int, logprobs: TokenLogprobs | None) -> Finish | None:
+        num_before = self.num_tokens
         self.num_tokens += 1
         self._num_untaken += 1
         # As the device masks them: the first `min_tokens` tokens are none of these.
         if token_id in self.prompt.end_ids and num_before >= self.prompt.generation.stop.min_tokens:
             self.output.add_last_token(token_id, logprobs)
             return Finish(FinishReason.STOP, token_id)
+        if self.grammar is not None:
+            self.grammar.accept(token_id)
         matched_stop = self.output.add_token(token_id, logprobs)
         if matched_stop is not None:
             return Finish(FinishReason.STOP, matched_stop)
         if self.output.is_complete and self.num_tokens >= self.prompt.generation.stop.min_tokens:
+            return Finish(FinishReason.STOP)
+        if self.grammar is not None and self.grammar.is_finished:
             return Finish(FinishReason.STOP)
         if self.num_tokens >= self.sequence.max_tokens:
             return Finish(FinishReason.LENGTH)

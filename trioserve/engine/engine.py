@@ -11,15 +11,21 @@ from trioserve.config import ServerConfig
 from trioserve.device.base import Device
 from trioserve.engine.abort_reason import AbortReason
 from trioserve.engine.batch import Batch
+from trioserve.engine.checks import check_fits, check_room
 from trioserve.engine.driver import Driver
 from trioserve.engine.embedding import EmbeddingRequest, OpenEmbedding
 from trioserve.engine.embedding_batch import EmbeddingBatch
+from trioserve.engine.loading import connect_tiers, load_models, open_storage
+from trioserve.engine.open_work import OpenWork
 from trioserve.engine.request import GenerateRequest
-from trioserve.engine.served import ModelDirectory, NamedModel, ServedEmbedder, ServedModel
+from trioserve.engine.served import ModelDirectory, ServedEmbedder, ServedModel
 from trioserve.engine.state import EngineState, refusal
 from trioserve.engine.statistics import EngineStatistics
 from trioserve.engine.stream import RequestStream
-from trioserve.errors import ConfigError, EngineDead, RequestError, Unavailable
+from trioserve.engine.tier_worker import TierWorker, run_beside
+from trioserve.errors import EngineDead, Unavailable
+from trioserve.grammar.compiler import GrammarCompiler
+from trioserve.grammar.vocabulary import Vocabulary
 
 log = structlog.get_logger("trioserve")
 
@@ -55,6 +61,10 @@ class Engine:
         """Of the embedding model: apart if it is beside another one, whose figures differ."""
         self.max_running = config.max_running_requests or DEFAULT_MAX_RUNNING
         self.ready = trio.Event()
+        self.grammars = GrammarCompiler(
+            lambda: Vocabulary.of(self.model.tokenizer, self.model.info.vocab_size),
+            config.grammar_timeout,
+        )
         self._state = EngineState.LOADING
         self._load = load
         self._load_beside = load_beside
@@ -62,9 +72,10 @@ class Engine:
         self._batch: Batch | None = None
         self._embedding_batch: EmbeddingBatch | None = None
         self._driver: Driver | None = None
+        self._tier_worker: TierWorker | None = None
         self._directory: ModelDirectory | None = None
         self._check_after_steps = check_after_steps
-        self._closed_request = trio.Event()
+        self._open = OpenWork()
 
     @property
     def state(self) -> EngineState:
@@ -122,12 +133,14 @@ class Engine:
     def check_queue(self) -> None:
         """Raise Unavailable if the queue is full. Cheap: called before a prompt is tokenized."""
         self.check_serving()
-        self._check_queue(self.batch.scheduler.num_over_slots, self.statistics)
+        limit = self.config.max_queued_requests
+        check_room(limit, self.batch.scheduler.num_over_slots, self.statistics)
 
     def check_embedding_queue(self) -> None:
         """The same for the embedding model, which has a queue of its own."""
         self.check_serving()
-        self._check_queue(self.embedding_batch.num_over_slots, self.embedding_statistics)
+        limit = self.config.max_queued_requests
+        check_room(limit, self.embedding_batch.num_over_slots, self.embedding_statistics)
 
     @contextmanager
     def open_stream(self, request: GenerateRequest) -> Iterator[RequestStream]:
@@ -139,7 +152,7 @@ class Engine:
         """
         self.check_queue()
         batch = self.batch
-        self._check_fits(request)
+        check_fits(request, batch.scheduler.capacity_tokens())
         now = trio.current_time()
         stream = RequestStream(
             request=request,
@@ -156,7 +169,7 @@ class Engine:
             batch.close(stream)
             # An abort makes room: what waited for pages or for a slot can be planned.
             self._wake()
-            self._closed_request.set()
+            self._open.note_closed()
 
     @contextmanager
     def open_embedding(self, request: EmbeddingRequest) -> Iterator[OpenEmbedding]:
@@ -177,7 +190,7 @@ class Engine:
         finally:
             batch.close(opened)
             self._wake()
-            self._closed_request.set()
+            self._open.note_closed()
 
     def abort(self, request: RequestStream | OpenEmbedding, reason: AbortReason) -> None:
         """End what is left of the request; its reader is told. Not a checkpoint.
@@ -189,6 +202,23 @@ class Engine:
         else:
             self.batch.abort(request, reason)
         self._wake()
+
+    async def flush_cache(self) -> bool:
+        """Forget all cached prefixes; false, and nothing is done, while a model has work.
+
+        A checkpoint where there are tiers below the pool. Raises Unavailable unless the engine
+        serves.
+        """
+        self.check_serving()
+        embedding = self._embedding_batch
+        if embedding is not None and not embedding.is_idle:
+            return False
+        if self._batch is None:
+            return True
+        is_flushed = self._batch.flush_prefixes()
+        if is_flushed and self._tier_worker is not None:
+            await self._tier_worker.forget()
+        return is_flushed
 
     async def run(self, *, task_status: "trio.TaskStatus[None]" = trio.TASK_STATUS_IGNORED) -> None:
         """Load the models, then drive them until cancelled.
@@ -203,7 +233,7 @@ class Engine:
             if self._state is EngineState.LOADING:
                 self._state = EngineState.READY
             self.ready.set()
-            await self._driver.run()
+            await run_beside(self._tier_worker, self._driver.run, on_failure=self._die)
         except Exception as error:
             self._die(error)
             try:
@@ -212,6 +242,7 @@ class Engine:
                 # Also when cancelled meanwhile: the end of a drain must not pass for a good end.
                 raise error
         finally:
+            self.grammars.close()
             self._device.close()
 
     async def drain(self, timeout_s: float) -> None:
@@ -223,74 +254,40 @@ class Engine:
         if self._state in (EngineState.LOADING, EngineState.READY):
             self._state = EngineState.DRAINING
         with trio.move_on_after(timeout_s):
-            await self._wait_closed()
+            await self._open.wait_none()
             return
-        for request in self._open_requests():
+        for request in self._open.requests():
             self.abort(request, AbortReason.SHUTDOWN)
         with trio.move_on_after(0.5):
-            await self._wait_closed()
+            await self._open.wait_none()
 
     async def _load_models(self) -> None:
-        # The one beside first: the other's page pool takes a share of the memory that is left.
-        beside = None
-        if (load_beside := self._load_beside) is not None:
-            beside = await self._device.run(lambda: load_beside(self.config))
-        model = await self._device.run(lambda: self._load(self.config))
         config = self.config
-        models = [NamedModel(config.served_names, config.model_path, model.info)]
-        if isinstance(model, ServedModel):
-            self._batch = Batch(model, self.max_running, self.statistics, trio.current_time)
-        elif beside is None:
-            beside = model
-        else:
-            raise ConfigError(
-                f"--model-path {config.model_path} is an embedding model itself; "
-                "--embedding-model-path is for one beside a model that generates"
+        # First: a directory that cannot be had is told before a model takes its time.
+        storage = await trio.to_thread.run_sync(open_storage, config)
+        try:
+            served = await load_models(config, self._load, self._load_beside, self._device.run)
+            if served.model is not None:
+                self._open.batch = Batch(
+                    served.model, self.max_running, self.statistics, trio.current_time
+                )
+            tiers = connect_tiers(config, self._open.batch, storage)
+        except BaseException:
+            if storage is not None:
+                storage.close()
+            raise
+        if tiers is not None:
+            self._tier_worker = TierWorker(tiers, self._wake)
+        if served.embedder is not None:
+            self._open.embedding_batch = EmbeddingBatch(
+                served.embedder, self.max_running, self.embedding_statistics, trio.current_time
             )
-        if beside is not None:
-            if (path := config.embedding_model_path) is not None:
-                models.append(NamedModel(config.embedding_names, path, beside.info))
-            self._embedding_batch = EmbeddingBatch(
-                beside, self.max_running, self.embedding_statistics, trio.current_time
-            )
-        self._directory = ModelDirectory(tuple(models))
-
-    def _check_queue(self, num_over: int | None, statistics: EngineStatistics) -> None:
-        limit = self.config.max_queued_requests
-        if limit is not None and num_over is not None and num_over >= limit:
-            statistics.rejected.inc()
-            raise Unavailable("The request queue is full.", code="overloaded")
-
-    async def _wait_closed(self) -> None:
-        while self._open_requests():
-            self._closed_request = trio.Event()
-            await self._closed_request.wait()
-
-    def _open_requests(self) -> tuple[RequestStream | OpenEmbedding, ...]:
-        streams = self._batch.streams if self._batch is not None else ()
-        embeddings = self._embedding_batch.requests if self._embedding_batch is not None else ()
-        return (*streams, *embeddings)
+        self._batch, self._embedding_batch = self._open.batch, self._open.embedding_batch
+        self._directory = served.directory
 
     def _die(self, error: Exception) -> None:
         self._state = EngineState.DEAD
-        for request in self._open_requests():
-            if isinstance(request, OpenEmbedding):
-                self.embedding_batch.fail(request, EngineDead(str(error)), AbortReason.FAILED)
-            else:
-                self.batch.fail(request, EngineDead(str(error)), AbortReason.FAILED)
-
-    def _check_fits(self, request: GenerateRequest) -> None:
-        capacity = self.batch.scheduler.capacity_tokens()
-        for generation in request.generations:
-            num_tokens = len(generation.prompt_ids) + generation.max_tokens
-            # The last token is never fed back, so it needs no slot.
-            if num_tokens - (generation.max_tokens > 0) > capacity:
-                raise RequestError(
-                    f"This request needs {num_tokens} tokens, which exceeds the "
-                    f"cache capacity of {capacity} tokens.",
-                    param=request.limit_param,
-                    code="context_length_exceeded",
-                )
+        self._open.fail(EngineDead(str(error)))
 
     def _check_loaded(self) -> None:
         if not self.batches:

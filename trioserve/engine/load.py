@@ -15,6 +15,7 @@ def load_served_model(
 ) -> ServedModel | ServedEmbedder:
     """The model of `--model-path`, which generates or embeds."""
     # Late: importing torch takes a second, which --help and a bad flag need not wait for.
+    from trioserve.model.fingerprint import fingerprint
     from trioserve.runner.embedding_load import is_embedding_model
     from trioserve.runner.load import load_model
     from trioserve.text.built_in_templates import read_chat_template
@@ -37,6 +38,8 @@ def load_served_model(
         num_pages=loaded.num_pages,
         page_size=loaded.page_size,
         max_step_tokens=loaded.max_step_tokens,
+        memory=loaded.pages,
+        fingerprint=fingerprint(loaded.directory) if config.cache_storage else "",
     )
 
 

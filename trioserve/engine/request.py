@@ -16,6 +16,7 @@ from trioserve.core import (
     StopParams,
     TokenLogprobs,
 )
+from trioserve.grammar.compiled import CompiledGrammar
 
 TextWatch = Callable[[str], bool]
 """Told of a sample's text piece by piece; true once the sample is complete. Never a checkpoint."""
@@ -32,9 +33,13 @@ class Generation:
     stop: StopParams
     readout: ReadoutParams = READ_NOTHING
     skips_special_tokens: bool = True
+    grammar: CompiledGrammar | None = None
+    """What the text has to be, if anything."""
+    grammar_begins_after: str | None = None
+    """The grammar is for what comes after the first time that the text has this; None: for all."""
     shown_ids: frozenset[int] = frozenset()
     """Special tokens that are part of the text all the same."""
-    new_watch: Callable[[], "TextWatch"] | None = None
+    new_watch: Callable[[], TextWatch] | None = None
     """Makes what may end a sample by its text; one for each."""
     namespace: CacheNamespace | None = SHARED
     """Within it, what is computed is shared with other requests; None shares nothing."""

@@ -4,7 +4,7 @@ from typing import Protocol
 
 from attrs import frozen
 
-from trioserve.core import ModelInfo
+from trioserve.core import ModelInfo, PageId
 from trioserve.device.base import Step
 from trioserve.errors import ModelNotFound
 from trioserve.model.embedder_spec import Matryoshka
@@ -20,6 +20,24 @@ class Runner(Protocol):
         """Prepare the plan's inputs. Called on the event loop, so it must be quick."""
 
 
+class PageMemory(Protocol):
+    """The contents of the pages, all layers of one page as one block of bytes."""
+
+    @property
+    def dtype(self) -> str:
+        """How the numbers in a block are to be read."""
+
+    @property
+    def layout(self) -> str:
+        """Their order, with the number of layers, heads and dimensions."""
+
+    def read(self, page_id: PageId) -> bytes:
+        """A copy. Safe while steps run if no step writes to the page."""
+
+    def write(self, page_id: PageId, block: bytes) -> None:
+        """Fill the page. Safe while steps run if no step names the page. Any thread."""
+
+
 @frozen
 class ServedModel:
     """What a load yields: the runner, the tokenizer, and how large the pool is."""
@@ -30,6 +48,10 @@ class ServedModel:
     num_pages: int
     page_size: int
     max_step_tokens: int
+    memory: PageMemory | None = None
+    """The pages' contents, where they can be copied."""
+    fingerprint: str = ""
+    """Of the weights, where pages are kept beyond the process; see model/fingerprint.py."""
 
 
 class EmbeddingRunner(Protocol):

@@ -31,6 +31,27 @@ class KvPages:
         self._keys = torch.from_numpy(np.zeros(shape, dtype=np.float32))
         self._values = torch.from_numpy(np.zeros(shape, dtype=np.float32))
 
+    @property
+    def dtype(self) -> str:
+        """How the numbers of a block are to be read."""
+        return "float32"
+
+    @property
+    def layout(self) -> str:
+        """What a block is: keys and values, each [layers, kv heads, page_size, head_dim]."""
+        layers, _, heads, page_size, head_dim = self._keys.shape
+        return f"keys, values: [{layers}, {heads}, {page_size}, {head_dim}]"
+
+    def read(self, page_id: int) -> bytes:
+        """A copy of the page in all layers. Safe while steps run if no step writes to the page."""
+        return np.stack([held[:, page_id].numpy() for held in (self._keys, self._values)]).tobytes()
+
+    def write(self, page_id: int, block: bytes) -> None:
+        """Fill the page with what `read` gave. Safe while steps run if no step names the page."""
+        halves = np.frombuffer(block, np.float32).reshape(2, *self._keys[:, page_id].shape)
+        for held, half in zip((self._keys, self._values), halves, strict=True):
+            held[:, page_id].numpy()[...] = half
+
     def of_layer(self, index: int) -> tuple[Tensor, Tensor]:
         """Views of one layer's keys and values, each [pages, kv heads, page_size, head_dim]."""
         return self._keys[index], self._values[index]

@@ -11,7 +11,7 @@ from trioserve.engine.embedding import Vector
 from trioserve.engine.served import ServedEmbedder
 from trioserve.model.embedder_spec import Matryoshka
 from trioserve.runner.embedding_plan import EmbeddingPlan
-from trioserve.testing.fake_text import byte_tokenizer
+from trioserve.testing.fake_text import shared_byte_tokenizer
 
 SIZE = 8
 
@@ -85,7 +85,7 @@ def fake_embedder(
             is_generation=False,
         ),
         runner=runner,
-        tokenizer=byte_tokenizer(),
+        tokenizer=shared_byte_tokenizer(),
         prompt=prompt,
         size=SIZE,
         matryoshka=matryoshka,

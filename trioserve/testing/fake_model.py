@@ -1,5 +1,7 @@
 """`FakeRunner`: a model without weights that reads its context through real page tables."""
 
+from struct import pack, unpack
+
 from attrs import define, field
 
 from trioserve.core import ModelInfo
@@ -15,7 +17,7 @@ from trioserve.testing.fake_readout import (
     fake_readout,
     next_token,
 )
-from trioserve.testing.fake_text import byte_tokenizer
+from trioserve.testing.fake_text import shared_byte_tokenizer
 
 NO_TOKEN = -1
 
@@ -87,6 +89,26 @@ class FakeRunner:
                 readouts[index] = readout
         return StepResult(tuple(tokens), tuple(failures), readouts)
 
+    @property
+    def dtype(self) -> str:
+        """See PageMemory."""
+        return "int32"
+
+    @property
+    def layout(self) -> str:
+        """See PageMemory."""
+        return f"[{self.page_size}]"
+
+    def read(self, page_id: int) -> bytes:
+        """See PageMemory."""
+        begin = page_id * self.page_size
+        return pack(f"<{self.page_size}i", *self._slots[begin : begin + self.page_size])
+
+    def write(self, page_id: int, block: bytes) -> None:
+        """See PageMemory."""
+        begin = page_id * self.page_size
+        self._slots[begin : begin + self.page_size] = unpack(f"<{self.page_size}i", block)
+
     def draw(self, row: PlanRow, prefix: tuple[int, ...]) -> int:
         """The token that `row` draws after `prefix`; RequestFailed if there is none to draw.
 
@@ -138,8 +160,10 @@ def fake_model(
             max_model_len=max_model_len,
         ),
         runner=runner,
-        tokenizer=byte_tokenizer(),
+        tokenizer=shared_byte_tokenizer(),
         num_pages=runner.num_pages,
         page_size=runner.page_size,
         max_step_tokens=max_step_tokens,
+        memory=runner,
+        fingerprint="fake",
     )

@@ -35,13 +35,23 @@ def allowed_tokens(
 ) -> tuple[int, ...]:
     """What `row` lets be drawn after `prefix`; RequestFailed if that is nothing.
 
-    Bias forces and bans, the mask bans, and positive penalties (a repetition penalty over 1) avoid
-    what there was already, as long as something else is left.
+    A mask leaves what it allows of the vocabulary, or else of all tokens. Bias forces and bans, the
+    masked ids are banned, and positive penalties (a repetition penalty over 1) avoid what there was
+    already, as long as something else is left.
     """
     sampling = row.sampling
+    open_ids = mask_ids(row)
+    if open_ids is not None:
+        vocabulary = tuple(t for t in vocabulary if t in open_ids) or tuple(sorted(open_ids))
     unmasked = [token for token in vocabulary if token not in row.masked_ids]
     bias = dict(sampling.logit_bias)
-    forced = [t for t, value in bias.items() if value >= _DECISIVE and t not in row.masked_ids]
+    forced = [
+        token
+        for token, value in bias.items()
+        if value >= _DECISIVE
+        and token not in row.masked_ids
+        and (open_ids is None or token in open_ids)
+    ]
     wanted = [token for token in unmasked if bias.get(token, 0.0) > -_DECISIVE]
     allowed = forced or wanted or unmasked
     if not allowed:
@@ -56,6 +66,17 @@ def allowed_tokens(
             avoided.update(prefix)
         allowed = [token for token in allowed if token not in avoided] or allowed
     return tuple(allowed)
+
+
+def mask_ids(row: PlanRow) -> frozenset[int] | None:
+    """The tokens that the row's grammar allows; None if it has none."""
+    if row.mask is None:
+        return None
+    try:
+        bits = np.unpackbits(np.frombuffer(row.mask.allowed(), np.uint8), bitorder="little")
+    except Exception as error:
+        raise RequestFailed(f"the grammar cannot be followed: {error}") from error
+    return frozenset(np.flatnonzero(bits).tolist())
 
 
 def fake_logprobs(

@@ -1,5 +1,6 @@
 """`byte_tokenizer`: a real tokenizer whose token ids are the bytes of the text."""
 
+from functools import cache
 from itertools import count
 
 from tokenizers import AddedToken
@@ -46,3 +47,9 @@ def byte_tokenizer(
         chat_template=chat_template,
     )
     return Tokenizer(files, fill_in_middle=fill_in_middle)
+
+
+@cache
+def shared_byte_tokenizer() -> Tokenizer:
+    """The plain one, made once a process: not to be changed."""
+    return byte_tokenizer()

@@ -47,8 +47,11 @@ const scenarios = {
   abort: async () => {
     const controller = new AbortController();
     const { signal } = controller;
-    setTimeout(() => controller.abort(), 1000);
-    return raisedBy(client.chat.completions.create(endless, { signal }));
+    const raised = raisedBy(client.chat.completions.create(endless, { signal }));
+    // Somebody who sees the server at work says when.
+    await new Promise((resolve) => process.stdin.once("data", resolve));
+    controller.abort();
+    return raised;
   },
 
   abortStream: async () => {
@@ -60,7 +63,8 @@ const scenarios = {
       count += 1;
       if (count === 5) controller.abort();
     }
-    return { count, aborted: signal.aborted };
+    // What had come with the fifth is still given out.
+    return { enough: count >= 5, aborted: signal.aborted };
   },
 
   breakOff: async () => {
@@ -70,7 +74,7 @@ const scenarios = {
       count += 1;
       if (count === 5) break;
     }
-    return { count, aborted: false };
+    return { enough: count === 5, aborted: false };
   },
 
   refused: async () => raisedBy(client.chat.completions.create({ ...question, temperature: -1 })),

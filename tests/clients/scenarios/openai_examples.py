@@ -139,6 +139,23 @@ async def top_k_as_a_keyword(client: Any, model: str) -> Any:
     )
 
 
+async def cached_tokens_in_the_extra_body(client: Any, model: str) -> Any:
+    """Sent twice; the question is longer than three cache pages."""
+    question = "Which of these rivers flows through most countries, and through which of them? "
+    rivers = "Danube, Rhine, Elbe, Vistula, Loire, Rhone, Seine, Tagus, Douro, Po, Oder, Dnieper."
+    return [
+        await done(
+            client.chat.completions.create(
+                model=model,
+                messages=[{"role": "user", "content": question + rivers}],
+                max_tokens=8,
+                extra_body={"return_cached_tokens_details": True},
+            )
+        )
+        for _ in range(2)
+    ]
+
+
 async def embeddings(client: Any, _model: str) -> Any:
     return await done(
         client.embeddings.create(model=EMBEDDING_MODEL, input=["Hello, world!", "SGLang is fast"])
@@ -174,6 +191,7 @@ EXAMPLES = [
     streamed_chat_without_a_limit,
     top_k_in_the_extra_body,
     top_k_as_a_keyword,
+    cached_tokens_in_the_extra_body,
     embeddings,
     models,
     max_model_len,

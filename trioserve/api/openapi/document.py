@@ -37,7 +37,8 @@ _STREAMS = (
 )
 
 _ERRORS = {
-    400: "A body that is not JSON, a field that is wrong, or fields that do not go together.",
+    400: "A body that is not JSON, a field that is wrong, fields that do not go together, or the "
+    "wrong moment for this.",
     401: "No key, or a wrong one.",
     404: "No such model.",
     408: "The body did not arrive in time.",

@@ -13,6 +13,7 @@ from trioserve.api.openapi.shapes import (
     or_null,
     ref,
 )
+from trioserve.api.reply_shape import TOOL_CALLS
 from trioserve.api.schema.kinds import JsonSchema
 from trioserve.core import FinishReason
 
@@ -24,6 +25,23 @@ _FINISH_REASON = described(
 _MATCHED_STOP = described(
     {"type": ["integer", "string", "null"]},
     "What stopped the choice: a token id, a stop string or a pattern; null for anything else.",
+)
+_CHAT_FINISH_REASON = described(
+    one_of(*map(str, FinishReason), TOOL_CALLS),
+    "`stop` for an end token or a stop sequence, `tool_calls` if the reply called tools, `length` "
+    "for the token limit, `abort` for an abort or a shutdown.",
+)
+_REASONING = described(STRING, "What the model thought, where the server looks for that.")
+_CALL_ID = described(STRING, "To be sent back with the tool's answer, as `tool_call_id`.")
+_CALLED = {"name": STRING, "arguments": described(STRING, "A JSON object, as text.")}
+_CALL = an_object({"id": _CALL_ID, "type": one_of("function"), "function": an_object(_CALLED)})
+_CALL_DELTA = an_object(
+    {
+        "index": described(COUNT, "Which call of the message."),
+        "function": an_object({}, _CALLED),
+    },
+    {"id": _CALL_ID, "type": one_of("function")},
+    doc="The first of a call has its id, type and name; all have a piece of its arguments.",
 )
 _INDEX = described(COUNT, "The prompt's index times n, plus the sample's.")
 _HIDDEN = described(an_array(NUMBER), "The final hidden state, if it was asked for.")
@@ -37,14 +55,34 @@ _USAGE_SOMETIMES = {
         or_null(ref("Usage")), "Where `stream_options` says so, else absent or null."
     )
 }
+_SGLEXT = {
+    "sglext": an_object(
+        {
+            "cached_tokens_details": an_object(
+                {
+                    "device": described(COUNT, "Taken from pages of the device."),
+                    "host": described(COUNT, "Taken from the host's memory."),
+                },
+                {
+                    "storage": described(COUNT, "Taken from storage, where there is any."),
+                    "storage_backend": STRING,
+                },
+                doc="Tokens of the first prompt that were cached.",
+            )
+        },
+        doc="If `return_cached_tokens_details` asked for it.",
+    )
+}
 
 
-def _finished(choice: dict[str, JsonSchema]) -> JsonSchema:
+def _finished(
+    choice: dict[str, JsonSchema], finish_reason: JsonSchema = _FINISH_REASON
+) -> JsonSchema:
     return an_object(
         {
             "index": _INDEX,
             **choice,
-            "finish_reason": _FINISH_REASON,
+            "finish_reason": finish_reason,
             "matched_stop": _MATCHED_STOP,
         },
         {"hidden_states": _HIDDEN},
@@ -52,13 +90,15 @@ def _finished(choice: dict[str, JsonSchema]) -> JsonSchema:
 
 
 def _streamed(
-    choice: dict[str, JsonSchema], sometimes: dict[str, JsonSchema] | None = None
+    choice: dict[str, JsonSchema],
+    sometimes: dict[str, JsonSchema] | None = None,
+    finish_reason: JsonSchema = _FINISH_REASON,
 ) -> JsonSchema:
     return an_object(
         {
             "index": _INDEX,
             **choice,
-            "finish_reason": described(or_null(_FINISH_REASON), "Null until the last chunk."),
+            "finish_reason": described(or_null(finish_reason), "Null until the last chunk."),
         },
         {"matched_stop": described(_MATCHED_STOP, "In the last chunk alone."), **(sometimes or {})},
     )
@@ -118,7 +158,11 @@ GENERATION_REPLIES: dict[str, JsonSchema] = {
             ),
             "total_tokens": COUNT,
             "prompt_tokens_details": or_null(an_object({"cached_tokens": COUNT})),
-        }
+        },
+        {
+            "completion_tokens_details": an_object({"reasoning_tokens": COUNT}),
+            "reasoning_tokens": described(COUNT, "Where the server looks for reasoning."),
+        },
     ),
     "CompletionLogprobs": an_object(
         {
@@ -147,7 +191,8 @@ GENERATION_REPLIES: dict[str, JsonSchema] = {
                 _finished({"text": STRING, "logprobs": or_null(ref("CompletionLogprobs"))})
             ),
             "usage": ref("Usage"),
-        }
+        },
+        _SGLEXT,
     ),
     "CompletionChunk": an_object(
         {
@@ -160,7 +205,7 @@ GENERATION_REPLIES: dict[str, JsonSchema] = {
                 )
             ),
         },
-        _USAGE_SOMETIMES,
+        _USAGE_SOMETIMES | _SGLEXT,
     ),
     "ChatCompletion": an_object(
         {
@@ -172,16 +217,22 @@ GENERATION_REPLIES: dict[str, JsonSchema] = {
                         "message": an_object(
                             {
                                 "role": one_of("assistant"),
-                                "content": {"type": ["string", "null"]},
+                                "content": described(
+                                    {"type": ["string", "null"]},
+                                    "Null if there is nothing but calls.",
+                                ),
                                 "refusal": NULL,
-                            }
+                            },
+                            {"reasoning_content": _REASONING, "tool_calls": an_array(_CALL)},
                         ),
                         "logprobs": or_null(ref("ChatLogprobs")),
-                    }
+                    },
+                    _CHAT_FINISH_REASON,
                 )
             ),
             "usage": ref("Usage"),
-        }
+        },
+        _SGLEXT,
     ),
     "ChatCompletionChunk": an_object(
         {
@@ -195,19 +246,23 @@ GENERATION_REPLIES: dict[str, JsonSchema] = {
                             {
                                 "role": one_of("assistant"),
                                 "content": STRING,
+                                "reasoning_content": _REASONING,
+                                "tool_calls": an_array(_CALL_DELTA),
                                 "hidden_states": _HIDDEN,
                             },
                         ),
                         "logprobs": or_null(ref("ChatLogprobs")),
-                    }
+                    },
+                    finish_reason=_CHAT_FINISH_REASON,
                 )
             ),
         },
-        _USAGE_SOMETIMES,
+        _USAGE_SOMETIMES | _SGLEXT,
     ),
-    "NativeSample": an_object(_NATIVE),
+    "NativeSample": an_object(_NATIVE, _SGLEXT),
     "NativeReply": {"anyOf": [ref("NativeSample"), an_array(ref("NativeSample"))]},
     "NativeEvent": an_object(
-        _NATIVE, {"index": described(COUNT, "Whose event it is, where there are several.")}
+        _NATIVE,
+        {**_SGLEXT, "index": described(COUNT, "Whose event it is, where there are several.")},
     ),
 }

@@ -252,6 +252,20 @@ OTHERS = (
         errors=_OF_BODY,
         example={"rid": "job-1"},
     ),
+    *(
+        Operation(
+            path="/flush_cache",
+            method=method,
+            name=name,
+            tag="Operation",
+            summary="Forget all cached prefixes",
+            doc="Needs no body. 400, and nothing is forgotten, while a request runs or waits.",
+            reply="Text",
+            reply_type="text/plain",
+            errors=(400, *_OF_ENGINE),
+        )
+        for method, name in (("post", "flushCache"), ("get", "getFlushCache"))
+    ),
     Operation(
         path="/metrics",
         name="metrics",

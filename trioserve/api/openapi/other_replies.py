@@ -28,8 +28,8 @@ _SERVER_CONFIG = an_object(
         "chunked_prefill_size": COUNT,
         "enable_cache_report": BOOLEAN,
         "enable_lora": BOOLEAN,
-        "tool_call_parser": {"type": ["string", "null"]},
-        "reasoning_parser": {"type": ["string", "null"]},
+        "tool_call_parser": STRING,
+        "reasoning_parser": STRING,
     }
 )
 

@@ -6,11 +6,14 @@ from attrs import frozen
 
 from trioserve.api.schema.declare import param, read_object
 from trioserve.api.schema.generation import GenerationBody
-from trioserve.api.schema.ignored import WITHOUT_EFFECT, note_unknown
+from trioserve.api.schema.ignored import note_unknown
 from trioserve.api.schema.kinds import AnyInteger, AnyObject, Boolean, Choice, Integer, NumLogprobs
 from trioserve.api.schema.messages import Messages
+from trioserve.api.schema.structured import FORMAT_DOC, ResponseFormat
 from trioserve.api.schema.tokens import Prompt, RawPrompt
+from trioserve.api.schema.tools import ToolChoice, ToolChoiceKind, Tools
 from trioserve.api.schema.unsupported import never_on_chat, unbuilt
+from trioserve.grammar.constraint import Constraint
 
 EFFORTS = ("none", "minimal", "low", "medium", "high", "xhigh", "max")
 
@@ -41,13 +44,21 @@ class ChatBody(GenerationBody):
         Boolean(), False, "The last message is the assistant's beginning, which the reply goes on."
     )
     reasoning_effort: str | None = param(Choice(EFFORTS), None, "Given to the chat template.")
-    tools: None = unbuilt("Functions that the model may call.", [])
-    tool_choice: None = unbuilt("Which tool to call.", "none", "auto")
-    # Without tools there are no calls to make in parallel.
-    parallel_tool_calls: bool | None = param(Boolean(), None, WITHOUT_EFFECT, is_served=False)
-    # No reasoning parser is built, so there is nothing to separate.
-    separate_reasoning: bool | None = param(Boolean(), None, WITHOUT_EFFECT, is_served=False)
-    stream_reasoning: bool | None = param(Boolean(), None, WITHOUT_EFFECT, is_served=False)
+    response_format: Constraint | None = param(ResponseFormat(is_flat_read=True), None, FORMAT_DOC)
+    tools: tuple[dict[str, Any], ...] = param(Tools(), (), "Functions that the model may call.")
+    tool_choice: ToolChoice | None = param(
+        ToolChoiceKind(),
+        None,
+        "`auto` lets the model decide, and is the default with tools; `none` shows it no tools; "
+        "`required`, or a function by name, makes it call one.",
+    )
+    parallel_tool_calls: bool = param(Boolean(), True, "Allow more than one call in a reply.")
+    separate_reasoning: bool = param(
+        Boolean(), True, "Report a reasoning block apart, where the server looks for one."
+    )
+    stream_reasoning: bool = param(
+        Boolean(), True, "Stream the block as it comes, and not in one piece at its end."
+    )
     input_ids: None = unbuilt("Use `prompt`.")
     return_meta_info: None = unbuilt("Report about the request.", False)
     echo: None = never_on_chat("Begin the text with the prompt.", False)
@@ -58,6 +69,12 @@ class ChatBody(GenerationBody):
         "Not on chat completions: only the value of n.",
         is_served=False,
     )
+
+    @property
+    def active_choice(self) -> ToolChoice | None:
+        """How tools are to be used; None if they are not."""
+        choice = self.tool_choice or ToolChoice("auto")
+        return choice if self.tools and choice.mode != "none" else None
 
     @property
     def num_samples(self) -> int:

@@ -8,7 +8,9 @@ from trioserve.api.schema.declare import param, read_object, required
 from trioserve.api.schema.generation import MAX_SAMPLES, GenerationBody
 from trioserve.api.schema.ignored import note_unknown
 from trioserve.api.schema.kinds import Boolean, Integer, NumLogprobs, Text
+from trioserve.api.schema.structured import FORMAT_DOC, ResponseFormat
 from trioserve.api.schema.tokens import Prompt, Prompts
+from trioserve.grammar.constraint import Constraint
 
 DEFAULT_MAX_TOKENS = 16
 
@@ -43,6 +45,7 @@ class CompletionBody(GenerationBody):
         "Candidates a prompt, of which the n most likely are returned; n if left out.",
     )
     suffix: str | None = param(Text(), None, "Text that comes after the completion.")
+    response_format: Constraint | None = param(ResponseFormat(is_flat_read=False), None, FORMAT_DOC)
 
     @property
     def num_samples(self) -> int:

@@ -21,8 +21,8 @@ from trioserve.api.schema.kinds import (
 )
 from trioserve.api.schema.limits import Limits
 from trioserve.api.schema.patterns import Patterns
+from trioserve.api.schema.structured import StructuredFields
 from trioserve.api.schema.tokens import LogitBias, StopTokenIds
-from trioserve.api.schema.unsupported import UnsupportedFields
 
 MAX_SAMPLES = 128
 MAX_STOPS = 64
@@ -83,7 +83,7 @@ def penalty(name: str, doc: str) -> Any:
 
 
 @frozen(kw_only=True)
-class GenerationBody(UnsupportedFields):
+class GenerationBody(StructuredFields):
     """Fields of both endpoints, by their names in the API."""
 
     model: str = required(ModelName(), "A served name, or the model path.", MODEL_REQUIRED)
@@ -183,19 +183,22 @@ class GenerationBody(UnsupportedFields):
         "Report the experts that tokens were routed to, if the model has any; none has.",
         is_served=False,
     )
-    # Requests share no pages at all yet, so those with different salts do not either.
+    return_cached_tokens_details: bool = param(
+        Boolean(),
+        False,
+        "Report how many prompt tokens were cached, in `usage` and by where they came from in "
+        "`sglext`.",
+    )
     cache_salt: str | None = param(
         Text(max_chars=MAX_SALT_CHARS),
         None,
-        "Requests with different salts never share cached pages; none are shared yet.",
-        is_served=False,
+        "Requests share what was computed for their prompts only with those of the same salt.",
     )
-    # Without --enable-priority, which is not built, the contract has it accepted without effect.
     priority: int = param(
         AnyInteger(),
         0,
-        "Has no effect: priorities are not enabled.",
-        is_served=False,
+        "Higher ones are served first, if the server runs with --enable-priority; else without "
+        "effect.",
     )
 
     @property

@@ -7,7 +7,6 @@ from attrs import frozen
 from trioserve.api.errors import invalid, quoted
 from trioserve.api.schema.kinds import JsonSchema, Kind, Text, wrong_type
 from trioserve.api.schema.limits import Limits
-from trioserve.api.schema.unsupported import NOT_BUILT
 
 _ROLES = ("system", "developer", "user", "assistant", "tool")
 _MEDIA = ("image_url", "input_audio", "video_url", "file")
@@ -35,7 +34,19 @@ class Messages(Kind):
         others = _message_schema((*(role for role in _ROLES if role != "assistant"), "function"))
         assistant = _message_schema(("assistant",))
         assistant["properties"]["content"] = _content_schema("text", "refusal")
-        return {"type": "array", "items": {"anyOf": [others, assistant]}, "minItems": 1}
+        calling = _message_schema(("assistant",))
+        calling["properties"]["content"] = {
+            "anyOf": [*assistant["properties"]["content"]["anyOf"], {"type": "null"}],
+            "description": "The words beside the calls, if any.",
+        }
+        calling["properties"]["tool_calls"] = {
+            **_CALLS_SCHEMA,
+            "type": "array",
+            "minItems": 1,
+        }
+        calling["required"] = ["role", "tool_calls"]
+        items = {"anyOf": [others, assistant, calling]}
+        return {"type": "array", "items": items, "minItems": 1}
 
 
 def _read_message(message: Any, where: str) -> dict[str, Any]:
@@ -46,26 +57,52 @@ def _read_message(message: Any, where: str) -> dict[str, Any]:
     role = "tool" if role == "function" else role
     if role not in _ROLES:
         raise invalid(f"{where}.role must be one of {', '.join(_ROLES)}", f"{where}.role")
-    _refuse_tool_calls(message.get("tool_calls"), f"{where}.tool_calls")
-    read: dict[str, Any] = {"role": role, "content": _read_content(message, role, where)}
+    calls = _read_calls(message.get("tool_calls"), f"{where}.tool_calls")
+    read: dict[str, Any] = {"role": role}
+    if role == "assistant" and calls:
+        read["tool_calls"] = calls
+    read["content"] = _read_content(message, role, where)
+    if read["content"] is None and "tool_calls" not in read:
+        raise wrong_type(f"{where}.content", "a string or an array of content parts")
     for name in _NAMES:
         if message.get(name) is not None:
             read[name] = Text().read(message[name], f"{where}.{name}")
     return read
 
 
-def _refuse_tool_calls(calls: Any, where: str) -> None:
+def _read_calls(calls: Any, where: str) -> list[dict[str, Any]]:
     if calls is None:
-        return
+        return []
     if not isinstance(calls, list):
         raise wrong_type(where, "an array")
-    if calls:
-        raise invalid(f"{where} {NOT_BUILT}", where, "unsupported_parameter")
+    return [_read_call(call, f"{where}[{i}]") for i, call in enumerate(calls)]
 
 
-def _read_content(message: dict[str, Any], role: str, where: str) -> str | list[dict[str, str]]:
+def _read_call(call: Any, where: str) -> dict[str, Any]:
+    """A call with what templates read of one; its arguments are JSON text, or meant to be."""
+    if not isinstance(call, dict):
+        raise wrong_type(where, "an object")
+    if call.get("type", "function") != "function":
+        raise invalid(f"{where}.type must be function", f"{where}.type")
+    function = call.get("function")
+    if not isinstance(function, dict):
+        raise wrong_type(f"{where}.function", "an object")
+    name, arguments = (
+        Text().read(function.get(key, default), f"{where}.function.{key}")
+        for key, default in (("name", None), ("arguments", ""))
+    )
+    read = {"type": "function", "function": {"name": name, "arguments": arguments}}
+    if call.get("id") is not None:
+        read["id"] = Text().read(call["id"], f"{where}.id")
+    return read
+
+
+def _read_content(
+    message: dict[str, Any], role: str, where: str
+) -> str | list[dict[str, str]] | None:
+    """None where there is none, which calls make up for."""
     content = message.get("content")
-    if isinstance(content, str):
+    if isinstance(content, str) or content is None:
         return content
     if not isinstance(content, list):
         raise wrong_type(f"{where}.content", "a string or an array of content parts")
@@ -86,6 +123,28 @@ def _read_part(part: Any, kinds: tuple[str, ...], where: str) -> dict[str, str]:
     return {"type": "text", "text": Text().read(part.get(kind), f"{where}.{kind}")}
 
 
+_CALLS_SCHEMA: JsonSchema = {
+    "type": ["array", "null"],
+    "items": {
+        "type": "object",
+        "properties": {
+            "id": {"type": ["string", "null"]},
+            "type": {"const": "function"},
+            "function": {
+                "type": "object",
+                "properties": {
+                    "name": {"type": "string"},
+                    "arguments": {"type": "string", "description": "JSON, as text."},
+                },
+                "required": ["name"],
+            },
+        },
+        "required": ["function"],
+    },
+    "description": "Calls that the assistant made; for the chat template.",
+}
+
+
 def _message_schema(roles: tuple[str, ...]) -> JsonSchema:
     names = {name: {"type": ["string", "null"], "description": doc} for name, doc in _NAMES.items()}
     return {
@@ -98,11 +157,7 @@ def _message_schema(roles: tuple[str, ...]) -> JsonSchema:
             },
             "content": _content_schema("text"),
             **names,
-            "tool_calls": {
-                "type": ["array", "null"],
-                "maxItems": 0,
-                "description": "Not supported yet: only `[]` or null.",
-            },
+            "tool_calls": _CALLS_SCHEMA,
         },
         "required": ["role", "content"],
     }

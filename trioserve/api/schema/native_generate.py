@@ -22,8 +22,16 @@ from trioserve.api.schema.kinds import (
 )
 from trioserve.api.schema.limits import Limits
 from trioserve.api.schema.one_or_many import OneOrMany, OneOrManyOf, TokenIdArray
+from trioserve.api.schema.structured import (
+    EBNF_DOC,
+    REGEX_DOC,
+    SCHEMA_DOC,
+    GrammarText,
+    SchemaText,
+)
 from trioserve.api.schema.tokens import EMPTY_PROMPT, StopTokenIds
 from trioserve.api.schema.unsupported import unbuilt
+from trioserve.grammar.constraint import Constraint, GrammarKind
 
 DEFAULT_MAX_NEW_TOKENS = 128
 MAX_TOKEN_IDS_LOGPROB = 128
@@ -70,9 +78,9 @@ class NativeSampling:
     stop_regex: tuple[str, ...] = _like("stop_regex")
     no_stop_trim: bool = _like("no_stop_trim")
     skip_special_tokens: bool = _like("skip_special_tokens")
-    json_schema: None = _like("json_schema")
-    regex: None = _like("regex")
-    ebnf: None = _like("ebnf")
+    json_schema: Constraint | None = param(SchemaText(), None, SCHEMA_DOC)
+    regex: Constraint | None = param(GrammarText(GrammarKind.REGEX), None, REGEX_DOC)
+    ebnf: Constraint | None = param(GrammarText(GrammarKind.EBNF), None, EBNF_DOC)
     structural_tag: None = unbuilt("Tags in the output.")
     custom_params: None = unbuilt("Parameters of code that runs in the server.")
 
@@ -181,7 +189,7 @@ class NativeGenerateBody(IgnoredFields):
         BooleanOrLast(), False, "Report what each generated token was drawn from."
     )
     return_routed_experts: bool = _like("return_routed_experts")
-    return_cached_tokens_details: None = _like("return_cached_tokens_details")
+    return_cached_tokens_details: bool = _like("return_cached_tokens_details")
     cache_salt: str | None = _like("cache_salt")
     priority: int = _like("priority")
     lora_path: None = _like("lora_path")

@@ -6,6 +6,7 @@ from trioserve.api.errors import invalid
 from trioserve.api.schema.native_generate import NativeGenerateBody, NativeSampling
 from trioserve.api.schema.one_or_many import OneOrMany
 from trioserve.api.schema.rules import Rule, require_rules
+from trioserve.api.schema.structured import ONLY_ONE, has_several
 
 
 def _is_uneven(values: OneOrMany | None, body: NativeGenerateBody) -> bool:
@@ -44,6 +45,11 @@ NATIVE_RULES = (
         "rid",
         "rid must have one entry for each prompt",
         lambda body: _is_uneven(body.rid, body),
+    ),
+    Rule(
+        "sampling_params",
+        ONLY_ONE,
+        lambda body: any(has_several(each) for each in body.sampling_params.values),
     ),
     Rule("rid", "rid must have different entries", lambda body: _has_twice(body.rid)),
     Rule(

@@ -14,6 +14,7 @@ from trioserve.api.schema.rules import (
     NO_TOKEN_LEFT,
     Rule,
 )
+from trioserve.api.schema.structured import FORMAT_TYPE, SCHEMA_REQUIRED
 from trioserve.api.schema.tokenize import DetokenizeBody, TokenizeBody
 
 _RULES: dict[type, tuple[Rule, ...]] = {
@@ -27,7 +28,19 @@ _TEMPLATE = (
     "chat template error: …",
     "this model has no chat template; use prompt or start the server with --chat-template",
 )
+_STRUCTURED = (
+    "json_schema is not valid JSON: …",
+    "json_schema could not be compiled: …",
+    "regex could not be compiled: …",
+    "ebnf could not be compiled: …",
+)
+_FORMAT = (
+    FORMAT_TYPE,
+    "response_format.type structural_tag is not supported by this server version",
+    SCHEMA_REQUIRED,
+)
 _GENERATION = (
+    *_STRUCTURED,
     "logit_bias keys must be token ids in [0, …]",
     "stop_regex is not a valid regular expression: …",
     "stop_regex takes too long to search for in the generated text",
@@ -42,15 +55,21 @@ _GENERATION = (
 # They depend on the model, on the server or on other requests. Each `…` stands for some text.
 _FURTHER: dict[type, tuple[str, ...]] = {
     CompletionBody: (
+        *_FORMAT,
         MIN_TOKENS,
         NO_TOKEN_LEFT,
         "suffix requires a text prompt",
         *_GENERATION,
     ),
     ChatBody: (
+        *_FORMAT,
         MIN_TOKENS,
         NO_TOKEN_LEFT,
         "chat_template_kwargs cannot set …",
+        "tool '…' not found in tools",
+        "tools could not be compiled: …",
+        "tool_choice is not supported by this server version; leave it out",
+        "tools[…].function.parameters is not a valid JSON schema: …",
         "continue_final_message requires the last message to be the assistant's",
         *_TEMPLATE,
         *_GENERATION,
@@ -72,6 +91,7 @@ _FURTHER: dict[type, tuple[str, ...]] = {
     TokenizeBody: (
         "only one of messages or prompt may be provided",
         "either messages or prompt must be provided",
+        "tools[…].function.parameters is not a valid JSON schema: …",
         "chat_template_kwargs cannot set …",
         *_TEMPLATE,
     ),

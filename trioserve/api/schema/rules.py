@@ -13,6 +13,8 @@ from trioserve.api.errors import invalid
 from trioserve.api.schema.chat import ChatBody
 from trioserve.api.schema.completions import CompletionBody
 from trioserve.api.schema.generation import GenerationBody
+from trioserve.api.schema.structured import ONLY_ONE, constraints_of, has_several
+from trioserve.api.schema.tools import EMPTY_TOOLS
 from trioserve.api.schema.unsupported import NOT_ON_CHAT
 
 
@@ -26,7 +28,10 @@ class Rule:
     code: str = "invalid_value"
 
 
+ONE_CONSTRAINT = Rule("response_format", ONLY_ONE, has_several)
+
 COMPLETION_RULES = (
+    ONE_CONSTRAINT,
     Rule(
         "max_tokens",
         "max_tokens must be at least 1 unless echo is true",
@@ -45,6 +50,7 @@ COMPLETION_RULES = (
 )
 
 CHAT_RULES = (
+    ONE_CONSTRAINT,
     Rule(
         "prompt",
         "only one of messages or prompt may be provided",
@@ -55,6 +61,27 @@ CHAT_RULES = (
         "either messages or prompt must be provided",
         lambda body: body.prompt is None and body.messages is None,
         "missing_required_parameter",
+    ),
+    Rule(
+        "tools",
+        "tools cannot be used with prompt",
+        lambda body: body.prompt is not None and bool(body.tools),
+    ),
+    Rule(
+        "tool_choice",
+        EMPTY_TOOLS,
+        lambda body: (
+            not body.tools and body.tool_choice is not None and body.tool_choice.mode != "none"
+        ),
+    ),
+    Rule(
+        "tool_choice",
+        "structured output cannot be combined with a forced tool call",
+        lambda body: (
+            body.active_choice is not None
+            and body.active_choice.is_forced
+            and bool(constraints_of(body))
+        ),
     ),
     Rule(
         "best_of",

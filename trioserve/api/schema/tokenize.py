@@ -11,7 +11,7 @@ from trioserve.api.schema.ignored import note_unknown
 from trioserve.api.schema.kinds import AnyObject, Boolean, Text
 from trioserve.api.schema.messages import Messages
 from trioserve.api.schema.one_or_many import OneOrMany, OneOrManyOf, TokenIdArray
-from trioserve.api.schema.unsupported import unbuilt
+from trioserve.api.schema.tools import Tools
 
 _MODEL = "A served name, or the model path; the server's own model if left out."
 
@@ -36,7 +36,9 @@ class TokenizeBody:
     chat_template_kwargs: dict[str, Any] = param(
         AnyObject(), {}, "More variables for the chat template."
     )
-    tools: None = unbuilt("Functions that the model may call.", [])
+    tools: tuple[dict[str, Any], ...] = param(
+        Tools(), (), "Functions that the model may call; for the chat template."
+    )
 
 
 @frozen(kw_only=True)

@@ -100,15 +100,10 @@ def never_on_chat(doc: str, harmless: Any) -> Any:
 class UnsupportedFields(IgnoredFields):
     """What both generation endpoints know and do not serve, beside what they ignore."""
 
-    response_format: None = unbuilt("The form of the output.", {"type": "text"})
-    json_schema: None = unbuilt("A JSON schema for the output.")
-    regex: None = unbuilt("A pattern for the whole output.")
-    ebnf: None = unbuilt("A grammar for the output.")
     lora_path: None = param(NoAdapter(), None, NO_LORA, is_served=False)
     modalities: None = param(
         Modalities(), None, "Kinds of output; only text is served.", is_served=False
     )
-    return_cached_tokens_details: None = unbuilt("Report where cached tokens came from.", False)
     return_token_ids: None = unbuilt("Report token ids.", False)
     return_prompt_token_ids: None = unbuilt("Report the prompt's token ids.", False)
     audio: None = unbuilt("Audio output.")
