@@ -71,6 +71,8 @@ def at_random(seed: int, num_free: int) -> Choose:
     random = Random(seed)
 
     def choose(token_ids: list[int], num_before: int) -> int:
+        if num_before == 0:
+            random.seed(seed)  # each walk is the same, whichever came before it
         is_free = num_before < num_free
         return random.choice(token_ids) if is_free else ending_token(token_ids, random)
 
@@ -82,6 +84,8 @@ def worst(num_free: int, seed: int = 0) -> Choose:
     random = Random(seed)
 
     def choose(token_ids: list[int], num_before: int) -> int:
+        if num_before == 0:
+            random.seed(seed)
         pick = worst_token if num_before < num_free else ending_token
         return pick(token_ids, random)
 

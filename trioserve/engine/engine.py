@@ -264,7 +264,9 @@ class Engine:
     async def _load_models(self) -> None:
         config = self.config
         # First: a directory that cannot be had is told before a model takes its time.
-        storage = await trio.to_thread.run_sync(open_storage, config)
+        storage = None
+        if config.cache_storage is not None:
+            storage = await trio.to_thread.run_sync(open_storage, config)
         try:
             served = await load_models(config, self._load, self._load_beside, self._device.run)
             if served.model is not None:

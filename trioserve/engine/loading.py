@@ -58,10 +58,9 @@ async def load_models(
     return LoadedModels(model, beside, ModelDirectory(tuple(models)))
 
 
-def open_storage(config: ServerConfig) -> StorageTier | None:
-    """The storage tier, if the settings name one. Blocks. Raises ConfigError."""
-    if config.cache_storage is None:
-        return None
+def open_storage(config: ServerConfig) -> StorageTier:
+    """The storage tier that the settings name. Blocks. Raises ConfigError."""
+    assert config.cache_storage is not None, "no storage is asked for"
     return StorageTier.open(Path(config.cache_storage), config.cache_storage_bytes)
 
 
