@@ -3,7 +3,7 @@
 import pytest
 import trio
 
-from tests.http.seam_client import MAX_WAIT_S, open_silent, open_stream, wait_count
+from tests.http.seam_client import MAX_WAIT_S, ask, open_silent, open_stream, wait_count
 from trioserve.testing.server_process import ServerProcess
 
 pytestmark = pytest.mark.slow
@@ -71,8 +71,8 @@ async def test_a_reset_right_behind_pipelined_bytes_is_noticed(
     await client.send("GET", f"/silent?id={key}", then=NEXT_REQUEST)
     client.reset()
     with trio.fail_after(MAX_WAIT_S):
-        while (await server.get(f"/count?id={key}")).json()["ended"] == 0:
-            if (await server.get(f"/count?id={key}")).json()["opened"] == 0:
+        while (await ask(server, f"/count?id={key}")).json()["ended"] == 0:
+            if (await ask(server, f"/count?id={key}")).json()["opened"] == 0:
                 break  # the reset came before the request was read
 
 

@@ -3,7 +3,7 @@
 import pytest
 import trio
 
-from tests.http.seam_client import MAX_WAIT_S, wait_count
+from tests.http.seam_client import MAX_WAIT_S, ask, wait_count
 from trioserve.testing.http2 import Http2Client
 from trioserve.testing.server_process import ServerProcess, wait_until
 
@@ -85,7 +85,7 @@ async def test_a_connection_that_does_not_take_the_reset_is_closed(
         await wait_count(server, key, opened=1, aborted=1, ended=1)
 
         async def is_over() -> bool:
-            return (await server.get("/open")).json() == 0
+            return (await ask(server, "/open")).json() == 0
 
         await wait_until(is_over, timeout_s=MAX_WAIT_S)
 

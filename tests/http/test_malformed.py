@@ -5,7 +5,7 @@ import random
 import pytest
 import trio
 
-from tests.http.seam_client import MAX_WAIT_S, wait_count
+from tests.http.seam_client import MAX_WAIT_S, ask, wait_count
 from trioserve.testing.http2 import Http2Client
 from trioserve.testing.server_process import ServerProcess
 
@@ -95,7 +95,7 @@ async def test_500_malformed_connections_leave_a_good_stream_alone(
     assert response.body.count(b"data: ") == 100
     await wait_count(server, key, opened=1, ended=1, aborted=0)
     with trio.fail_after(MAX_WAIT_S):
-        assert (await server.get("/now")).body == b"now"
+        assert (await ask(server, "/now")).body == b"now"
         async with await Http2Client.connect(server.host, server.port) as http2:
             assert (await http2.get("/now")).body == b"now"
 

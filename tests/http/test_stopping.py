@@ -8,7 +8,7 @@ import pytest
 import trio
 
 from tests.http.conftest import WAYS, start_seam_app
-from tests.http.seam_client import MAX_WAIT_S, open_stream, wait_count
+from tests.http.seam_client import MAX_WAIT_S, ask, open_stream, wait_count
 from trioserve.testing.server_process import ServerProcess
 
 pytestmark = pytest.mark.slow
@@ -68,4 +68,4 @@ async def test_hypercorn_goes_on_without_a_lifespan_that_died() -> None:
     with start_seam_app("hypercorn-trio") as server:
         await post(server, "/die")
         await server.wait_output("shutdown without Lifespan support")
-        assert (await server.get("/now")).status == 200
+        assert (await ask(server, "/now")).status == 200
