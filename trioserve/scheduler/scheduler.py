@@ -170,27 +170,29 @@ class Scheduler:
                 self._places.move(sequence, SequenceState.RUNNING)
 
     def _admit(self, number: StepNumber, budget: StepBudget, rows: list[PlanRow]) -> None:
-        admission = AdmissionOrder(self.tree)
         # A sequence that was preempted while its reader stalled must not hold up the queue.
         ready = self._places.waiting.first_ready(WINDOW)
         for sequence in ready:
             if not sequence.is_sought:
                 sequence.is_sought = True
                 self.seek(sequence)
+        if not ready or self._is_full(budget):
+            return  # in most steps; finding what comes next costs a look at each prefix
+        admission = AdmissionOrder(self.tree)
         for sequence in self._places.running:
             admission.note_running(sequence)
         for load in self.loads:
             admission.note_load(load)
         for sequence in admission.order(ready):
-            if (
-                len(self._places.running) >= self._limits.max_running
-                or budget.num_prefill_left <= 0
-            ):
+            if self._is_full(budget):
                 return
             if not self._start(sequence):
                 return  # strictly in order: a large request is never overtaken for ever
             admission.note_running(sequence)
             self._plan_row(sequence, number, budget, rows)
+
+    def _is_full(self, budget: StepBudget) -> bool:
+        return len(self._places.running) >= self._limits.max_running or budget.num_prefill_left <= 0
 
     def _start(self, sequence: Sequence) -> bool:
         """Put the sequence in the batch with what is cached of it, if there is room for it."""
