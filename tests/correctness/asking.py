@@ -83,11 +83,12 @@ async def start_server(
     nursery: trio.Nursery,
     *,
     num_pages: int | None = None,
+    step_tokens: int = CHUNK,
     **settings: Any,
 ) -> Server:
     """An engine in the nursery; fewer pages than the decoder has make them run short."""
     runner = HashingRunner(
-        decoder, max_tokens=CHUNK + MAX_RUNNING, max_sequences=MAX_RUNNING, max_len=MAX_LEN
+        decoder, max_tokens=step_tokens + MAX_RUNNING, max_sequences=MAX_RUNNING, max_len=MAX_LEN
     )
     served = ServedModel(
         info=ModelInfo("model", "llama", ("LlamaForCausalLM",), "float16", 49_152, MAX_LEN),
@@ -95,7 +96,7 @@ async def start_server(
         tokenizer=Tokenizer.from_directory(model_directory),
         num_pages=num_pages or decoder.pages.num_pages,
         page_size=decoder.pages.page_size,
-        max_step_tokens=CHUNK,
+        max_step_tokens=step_tokens,
         memory=decoder.pages,
         fingerprint="the default model",
     )

@@ -12,16 +12,11 @@ from typing import TYPE_CHECKING
 import pytest
 import trio
 
-from tests.correctness.conftest import MAX_LEN, MAX_RUNNING
-from tests.correctness.hashing import HashingRunner
+from tests.correctness.asking import start_server
+from tests.correctness.conftest import MAX_RUNNING
 from tests.correctness.plan_driver import GREEDY
-from trioserve.config import ServerConfig
-from trioserve.core import ModelInfo, SamplingParams, StopParams
-from trioserve.device.cpu import CpuDevice
-from trioserve.engine.engine import Engine
+from trioserve.core import SamplingParams, StopParams
 from trioserve.engine.request import GenerateRequest, Generation
-from trioserve.engine.served import ServedModel
-from trioserve.text.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -54,25 +49,8 @@ async def test_a_busy_engine_gives_each_request_what_it_gets_alone(
     prompts: dict[str, tuple[int, ...]],
     nursery: trio.Nursery,
 ) -> None:
-    runner = HashingRunner(
-        decoder, max_tokens=STEP_TOKENS + MAX_RUNNING, max_sequences=MAX_RUNNING, max_len=MAX_LEN
-    )
-    served = ServedModel(
-        info=ModelInfo("model", "llama", ("LlamaForCausalLM",), "float16", 49_152, MAX_LEN),
-        runner=runner,
-        tokenizer=Tokenizer.from_directory(model_directory),
-        num_pages=decoder.pages.num_pages,
-        page_size=decoder.pages.page_size,
-        max_step_tokens=STEP_TOKENS,
-    )
-    engine = Engine(
-        ServerConfig(max_running_requests=MAX_RUNNING),
-        lambda _config: served,
-        CpuDevice(),
-        check_after_steps=True,
-    )
-    await nursery.start(engine.run)
-    await engine.ready.wait()
+    server = await start_server(decoder, model_directory, nursery, step_tokens=STEP_TOKENS)
+    engine, runner = server.engine, server.runner
     outputs: dict[str, list[int]] = {}
     logit_hashes: dict[str, list[str]] = {}
 
