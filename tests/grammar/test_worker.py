@@ -59,7 +59,11 @@ def num_threads_of(pid: int) -> int:
 
 async def are_least_important(pids: list[int]) -> bool:
     """The first thing that a child does is to become so."""
-    return all(os.getpriority(os.PRIO_PROCESS, pid) == LOWEST_PRIORITY for pid in pids)
+    return all(
+        os.getpriority(os.PRIO_PROCESS, pid) == LOWEST_PRIORITY
+        and os.sched_getscheduler(pid) == os.SCHED_IDLE
+        for pid in pids
+    )
 
 
 async def wait_for_children(pid: int, number: int) -> list[int]:

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 from trioserve.grammar.constraint import Constraint, GrammarKind
 from trioserve.grammar.errors import GrammarError
-from trioserve.grammar.matching import first_bits
+from trioserve.grammar.matching import first_tokens
 from trioserve.grammar.translate import translate
 from trioserve.grammar.vocabulary import Vocabulary
 
@@ -36,7 +36,7 @@ def compile_constraint(
             # Ours, so that it is not the client's mistake but still its schema that cannot be used.
             raise GrammarError(f"the grammar made of it failed: {first_line(error)}") from error
         raise GrammarError(first_line(error)) from error
-    if not first_bits(compiled, vocabulary).any():
+    if not first_tokens(compiled, vocabulary).any():
         raise GrammarError("no text matches it")
     return compiled
 

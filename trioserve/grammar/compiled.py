@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 from attrs import field, frozen
 
-from trioserve.grammar.matching import first_bits
+from trioserve.grammar.matching import first_tokens
 from trioserve.grammar.vocabulary import Vocabulary
 
 if TYPE_CHECKING:
@@ -32,6 +32,5 @@ class CompiledGrammar:
     @classmethod
     def of(cls, compiled: "xgrammar.CompiledGrammar", vocabulary: Vocabulary) -> "CompiledGrammar":
         """What xgrammar compiled for the vocabulary, in this process or another one."""
-        bits = first_bits(compiled, vocabulary)
-        bits[list(vocabulary.eos_ids)] = 0
-        return cls(vocabulary, compiled, compiled.memory_size_bytes, not bits.any())
+        first = first_tokens(compiled, vocabulary) & vocabulary.text_tokens
+        return cls(vocabulary, compiled, compiled.memory_size_bytes, not first.any())

@@ -1,5 +1,6 @@
-"""xgrammar's bits as numpy has them."""
+"""Sets of tokens, packed as xgrammar has them: a few kilobytes each."""
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -10,26 +11,47 @@ if TYPE_CHECKING:
 
     from trioserve.grammar.vocabulary import Vocabulary
 
-Words = npt.NDArray[np.int32]
-Bits = npt.NDArray[np.uint8]
+Words = npt.NDArray[np.uint32]
+"""[words]: bit i % 32 of word i // 32 is token i's."""
 
 
-def new_words(num_ids: int) -> Words:
-    """[1, words]: a bit for each token."""
-    return np.zeros((1, -(-num_ids // 32)), np.int32)
+def no_tokens(num_ids: int) -> Words:
+    """The empty set."""
+    return np.zeros(-(-num_ids // 32), np.uint32)
 
 
-def fill_bits(matcher: "xgrammar.GrammarMatcher", words: Words, num_ids: int) -> Bits:
-    """[tokens], 1 for those that may come next; `words` is overwritten."""
-    matcher.fill_next_token_bitmask(words)
-    # Beyond the vocabulary it leaves bits that are set.
-    return np.unpackbits(words.view(np.uint8)[0], bitorder="little", count=num_ids)
+def add_tokens(words: Words, ids: Iterable[int]) -> None:
+    """Put each id in."""
+    for token_id in ids:
+        words[token_id >> 5] |= np.uint32(1 << (token_id & 31))
 
 
-def first_bits(compiled: "xgrammar.CompiledGrammar", vocabulary: "Vocabulary") -> Bits:
+def remove_tokens(words: Words, ids: Iterable[int]) -> None:
+    """Take each id out."""
+    for token_id in ids:
+        words[token_id >> 5] &= ~np.uint32(1 << (token_id & 31))
+
+
+def has_token(words: Words, token_id: int) -> bool:
+    """Whether the id is in it."""
+    return bool(words[token_id >> 5] >> np.uint32(token_id & 31) & np.uint32(1))
+
+
+def fill_next(matcher: "xgrammar.GrammarMatcher", words: Words) -> None:
+    """Overwrite `words` with the tokens that may come next.
+
+    The end is among them if the text may end; so is what lies beyond the vocabulary.
+    """
+    matcher.fill_next_token_bitmask(words.view(np.int32)[np.newaxis])
+
+
+def first_tokens(compiled: "xgrammar.CompiledGrammar", vocabulary: "Vocabulary") -> Words:
     """The tokens that a text may begin with, the end among them if it may be empty."""
-    matcher = new_matcher(compiled, vocabulary)
-    return fill_bits(matcher, new_words(vocabulary.num_ids), vocabulary.num_ids)
+    words = no_tokens(vocabulary.num_ids)
+    fill_next(new_matcher(compiled, vocabulary), words)
+    allowed = vocabulary.text_tokens.copy()
+    add_tokens(allowed, vocabulary.eos_ids)
+    return words & allowed
 
 
 def new_matcher(

@@ -7,4 +7,4 @@ from trioserve.grammar.rules import Rules, plain_chars
 def regex_grammar(pattern: str) -> str:
     """The grammar of the texts that match from start to end. Raises GrammarError."""
     rules = Rules()
-    return rules.text(rules.tree(parse_pattern(pattern, is_search=False), plain_chars))
+    return rules.text(rules.regular(parse_pattern(pattern, is_search=False), plain_chars))

@@ -9,7 +9,15 @@ from attrs import define, field
 
 from trioserve.errors import RequestFailed
 from trioserve.grammar.compiled import CompiledGrammar
-from trioserve.grammar.matching import Bits, Words, fill_bits, new_matcher, new_words
+from trioserve.grammar.matching import (
+    Words,
+    add_tokens,
+    fill_next,
+    has_token,
+    new_matcher,
+    no_tokens,
+    remove_tokens,
+)
 
 if TYPE_CHECKING:
     import xgrammar
@@ -60,7 +68,7 @@ class GrammarState:
 
     def allowed(self) -> memoryview:
         """See TokenMask."""
-        return np.packbits(self._allowed_bits(), bitorder="little").data
+        return self._allowed_tokens().view(np.uint8).data
 
     def forced(self) -> tuple[int, ...]:
         """What has to come next, token by token; empty where there is a choice."""
@@ -100,7 +108,7 @@ class GrammarState:
         if self.has_begun:
             # All that is asked for next, so that its time is counted.
             self.forced()
-            self._is_finished = self._opened().is_completed() and not self._text_bits().any()
+            self._is_finished = self._opened().is_completed() and not self._text_tokens().any()
 
     def _accept_before(self, token_id: int, begins_after: bytes) -> None:
         tokens = self.grammar.vocabulary.tokens
@@ -115,36 +123,36 @@ class GrammarState:
         if rest and not self._opened().accept_string(rest):
             raise RequestFailed("what came before the grammar ran into it")
 
-    def _allowed_bits(self) -> Bits:
-        num_ids = self.grammar.vocabulary.num_ids
-        ends = [token_id for token_id in self.end_ids if token_id < num_ids]
+    def _allowed_tokens(self) -> Words:
+        vocabulary = self.grammar.vocabulary
+        ends = [token_id for token_id in self.end_ids if token_id < vocabulary.num_ids]
         if not self.has_begun:
-            bits = np.ones(num_ids, np.uint8)
-            # Nor the model's own, although they may be ignored: the text is not complete.
-            bits[[*ends, *self.grammar.vocabulary.eos_ids]] = 0
-            return bits
+            # Without the model's own ends, although they may be ignored: the text is not complete.
+            words = vocabulary.text_tokens.copy()
+            remove_tokens(words, ends)
+            return words
         if forced := self.forced():
-            bits = np.zeros(num_ids, np.uint8)
-            bits[forced[0]] = 1
-            return bits
-        bits = self._text_bits()
+            words = no_tokens(vocabulary.num_ids)
+            add_tokens(words, forced[:1])
+            return words
+        words = self._text_tokens()
         if self._opened().is_completed():
-            bits[ends] = 1
-        elif bits[ends].any():
-            text_bits = bits.copy()
-            text_bits[ends] = 0
+            add_tokens(words, ends)
+        elif any(has_token(words, token_id) for token_id in ends):
+            others = words.copy()
+            remove_tokens(others, ends)
             # The grammar's only way on is a token that the request ends at.
-            return text_bits if text_bits.any() else bits
-        return bits
+            return others if others.any() else words
+        return words
 
-    def _text_bits(self) -> Bits:
-        """What may follow as text."""
+    def _text_tokens(self) -> Words:
+        """What may follow as text; the next call overwrites it."""
         vocabulary = self.grammar.vocabulary
         if self._words is None:
-            self._words = new_words(vocabulary.num_ids)
-        bits = fill_bits(self._opened(), self._words, vocabulary.num_ids)
-        bits[list(vocabulary.eos_ids)] = 0
-        return bits
+            self._words = no_tokens(vocabulary.num_ids)
+        fill_next(self._opened(), self._words)
+        self._words &= vocabulary.text_tokens
+        return self._words
 
     def _opened(self) -> "xgrammar.GrammarMatcher":
         if self._matcher is None:

@@ -4,7 +4,10 @@ import json
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+import numpy as np
 from attrs import field, frozen
+
+from trioserve.grammar.matching import Words, no_tokens
 
 if TYPE_CHECKING:
     import xgrammar
@@ -44,6 +47,16 @@ class Vocabulary:
         """For another process."""
         tokens = [token.decode("latin-1") for token in self.tokens]
         return json.dumps([tokens, self.num_ids, self.eos_ids]).encode()
+
+    @cached_property
+    def text_tokens(self) -> Words:
+        """All but those that end a text."""
+        words = no_tokens(self.num_ids)
+        bits = np.ones(self.num_ids, np.uint8)
+        bits[list(self.eos_ids)] = 0
+        packed = np.packbits(bits, bitorder="little")
+        words.view(np.uint8)[: packed.size] = packed
+        return words
 
     @cached_property
     def info(self) -> "xgrammar.TokenizerInfo":

@@ -7,7 +7,7 @@ from attrs import evolve, frozen
 from trioserve.grammar.errors import GrammarError
 from trioserve.grammar.json_schema.meet import Nodes, accepts, property_key
 from trioserve.grammar.json_schema.nodes import ANYTHING, NOTHING, Key, Objects, Strings
-from trioserve.grammar.json_schema.strings import automaton_for, json_chars
+from trioserve.grammar.json_schema.strings import QUOTE, automaton_for, json_chars
 from trioserve.grammar.json_schema.values import compact
 from trioserve.grammar.regular import charset
 from trioserve.grammar.regular.automaton import Automaton, both, other_than
@@ -90,7 +90,7 @@ class ObjectWriter:
         elif found.is_empty:
             return None
         else:
-            name = f'"\\"" {self._rules.automaton(found, json_chars)} "\\""'
+            name = f"{QUOTE} {self._rules.automaton(found, json_chars, QUOTE)}"
         return self._rules.add(f'{name} ":" ws {self._value(value)}')
 
     def _name_automaton(self, names: Strings, key: Key, listed: list[str]) -> Automaton | None:

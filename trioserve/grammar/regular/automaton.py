@@ -8,9 +8,12 @@ from attrs import define, field, frozen
 from trioserve.grammar.errors import TOO_COMPLEX, GrammarError
 from trioserve.grammar.regular import charset
 from trioserve.grammar.regular.charset import CharSet
-from trioserve.grammar.regular.tree import Chars, Concat, Either, Repeat, Tree
+from trioserve.grammar.regular.tree import Chars, Concat, Either, Repeat, Tree, num_places
 
 MAX_STATES = 3000
+SMALL = 64
+"""Places of a tree that are told apart. For each, all tokens are judged when the grammar is
+compiled: with a vocabulary of 50,000 this takes 7 ms, and the outcome 40 kB."""
 _MAX_NFA_STATES = 20_000
 
 
@@ -94,7 +97,17 @@ class _Nfa:
         return frozenset(found)
 
 
-def automaton_of(tree: Tree) -> Automaton:
+def small_automaton(tree: Tree) -> Automaton | None:
+    """The tree's, if it is a small one."""
+    if num_places(tree) > SMALL:
+        return None
+    try:
+        return automaton_of(tree, SMALL + 1)
+    except GrammarError:
+        return None
+
+
+def automaton_of(tree: Tree, max_states: int = MAX_STATES) -> Automaton:
     """Raises GrammarError where it would have too many states."""
     nfa = _Nfa()
     begin = nfa.new_state()
@@ -109,7 +122,7 @@ def automaton_of(tree: Tree) -> Automaton:
         for chars, targets in _partition(steps):
             target = nfa.closure(targets)
             if target not in numbers:
-                if len(numbers) >= MAX_STATES:
+                if len(numbers) >= max_states:
                     raise GrammarError(TOO_COMPLEX)
                 numbers[target] = len(numbers)
                 todo.append(target)

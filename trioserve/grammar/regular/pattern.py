@@ -10,7 +10,14 @@ from attrs import define, field, frozen
 from trioserve.grammar.errors import TOO_COMPLEX, GrammarError
 from trioserve.grammar.regular import charset
 from trioserve.grammar.regular.charset import CharSet
-from trioserve.grammar.regular.tree import ANY_TEXT, Chars, Concat, Either, Repeat, Tree
+from trioserve.grammar.regular.tree import (
+    ANY_TEXT,
+    Chars,
+    Concat,
+    Repeat,
+    Tree,
+    either_of,
+)
 
 MAX_PATTERN_CHARS = 8192
 MAX_DEPTH = 100
@@ -36,7 +43,7 @@ def parse_pattern(pattern: str, *, is_search: bool) -> Tree:
             after = () if branch.has_end else (ANY_TEXT,)
             tree = Concat((*before, tree, *after))
         options.append(tree)
-    return options[0] if len(options) == 1 else Either(tuple(options))
+    return either_of(options)
 
 
 @frozen
@@ -150,8 +157,7 @@ class _Parser:
         if any(branch.has_start or branch.has_end for branch in branches):
             raise self.error("an anchor inside a group is not supported")
         self.depth -= 1
-        options = tuple(branch.tree for branch in branches)
-        return options[0] if len(options) == 1 else Either(options)
+        return either_of(branch.tree for branch in branches)
 
     def _read_group_kind(self) -> None:
         for mark, name in (
