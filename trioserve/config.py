@@ -168,6 +168,9 @@ class ServerConfig:
         "Seconds that one JSON schema, pattern or grammar may take to compile.",
         in_range(0, is_low_open=True),
     )
+    grammar_max_spaces: int = setting(
+        1, "Spaces in a row between the parts of structured JSON.", in_range(0, 16)
+    )
     drain_timeout: float = setting(
         30.0, "Seconds that open requests may go on after SIGTERM.", in_range(0)
     )

@@ -22,8 +22,10 @@ what a grammar does not allow is never sampled. The tables are written by
   where it stands is a 400 that names the keyword and its place. Unknown keywords are annotations.
 - **A subset is generated.** Properties come in the order of the schema, and without
   `additionalProperties` no others; a schema without `type` is taken to mean the types that its
-  keywords speak of; integers have at most 18 digits, other numbers 15.
-- **Whitespace** is at most one space, wherever JSON has it.
+  keywords speak of; integers have at most 18 digits, other numbers 15. Where more than 64
+  characters are counted, an escape (`\\n`) counts as the two that it is written with.
+- **Whitespace** is at most one space, wherever JSON has it, or as many as
+  `--grammar-max-spaces` says.
 - **The end**: a document ends with its last character. Where a text may end or go on, the model's
   end token decides; `min_tokens` puts that off, and `ignore_eos` forbids it. A length cut leaves
   the beginning of a valid text. `stop` strings cut where they match; a `stop_token_ids` token ends

@@ -64,6 +64,7 @@ class Engine:
         self.grammars = GrammarCompiler(
             lambda: Vocabulary.of(self.model.tokenizer, self.model.info.vocab_size),
             config.grammar_timeout,
+            max_spaces=config.grammar_max_spaces,
         )
         self._state = EngineState.LOADING
         self._load = load

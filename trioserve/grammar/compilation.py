@@ -25,10 +25,13 @@ def new_compiler(vocabulary: Vocabulary) -> "xgrammar.GrammarCompiler":
 
 
 def compile_constraint(
-    compiler: "xgrammar.GrammarCompiler", vocabulary: Vocabulary, constraint: Constraint
+    compiler: "xgrammar.GrammarCompiler",
+    vocabulary: Vocabulary,
+    constraint: Constraint,
+    max_spaces: int = 1,
 ) -> "xgrammar.CompiledGrammar":
     """The grammar of what the constraint allows. Raises GrammarError."""
-    grammar = translate(constraint)
+    grammar = translate(constraint, max_spaces)
     try:
         compiled = compiler.compile_grammar(grammar)
     except (RuntimeError, UnicodeDecodeError) as error:

@@ -51,6 +51,8 @@ class GrammarCompiler:
     """Of the model; called in a thread."""
     timeout_s: float
     start_worker: StartWorker = WorkerProcess.start
+    max_spaces: int = 1
+    """In a row, where JSON has whitespace."""
     cache: GrammarCache = field(init=False, factory=GrammarCache)
     num_compiled: int = field(init=False, default=0)
     _places: trio.CapacityLimiter = field(
@@ -113,7 +115,7 @@ class GrammarCompiler:
     async def _compile_with(
         self, worker: Worker, vocabulary: Vocabulary, constraint: Constraint
     ) -> CompiledGrammar:
-        message = json.dumps([constraint.kind, constraint.source]).encode()
+        message = json.dumps([constraint.kind, constraint.source, self.max_spaces]).encode()
         self.num_compiled += 1
         text = None
         try:

@@ -12,7 +12,7 @@ from trioserve.grammar.regular.tree import Chars, Concat, Either, Repeat, Tree, 
 
 MAX_CHARS = 4_000_000
 ROOT = "root"
-MAX_STATES = 128
+MAX_STATES = 80
 """Of small automata in one grammar; what is over is written as a tree. Each is a rule, and xgrammar
 keeps a list of all its states for every rule."""
 _BLOCK = 32

@@ -9,14 +9,18 @@ from trioserve.grammar.json_schema.write import object_grammar, schema_grammar
 from trioserve.grammar.regex_grammar import regex_grammar
 
 
-def translate(constraint: Constraint) -> str:
-    """xgrammar's EBNF for it; not on the event loop, for some take seconds. Raises GrammarError."""
+def translate(constraint: Constraint, max_spaces: int = 1) -> str:
+    """xgrammar's EBNF for it, with so many spaces in a row where JSON has whitespace.
+
+    Not on the event loop, for some take seconds. Raises GrammarError.
+    """
     try:
         match constraint.kind:
             case GrammarKind.JSON_OBJECT:
-                return object_grammar()
+                return object_grammar(max_spaces)
             case GrammarKind.JSON_SCHEMA:
-                return schema_grammar(json.loads(constraint.source, parse_constant=_no_constant))
+                schema = json.loads(constraint.source, parse_constant=_no_constant)
+                return schema_grammar(schema, max_spaces)
             case GrammarKind.REGEX:
                 return regex_grammar(constraint.source)
             case GrammarKind.EBNF:

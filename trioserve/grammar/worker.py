@@ -105,10 +105,10 @@ def _compile(
     parts = []
     while part := job.recv(PACKET_BYTES):
         parts.append(part)
-    kind, source = json.loads(b"".join(parts))
+    kind, source, max_spaces = json.loads(b"".join(parts))
     constraint = Constraint(GrammarKind(kind), source)
     try:
-        compiled = compile_constraint(compiler, vocabulary, constraint)
+        compiled = compile_constraint(compiler, vocabulary, constraint, max_spaces)
     except GrammarError as error:
         return FAILURE + error.detail.encode()
     except Exception as error:  # a mistake of ours, and still no reason to serve without a grammar

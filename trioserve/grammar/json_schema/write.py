@@ -26,44 +26,44 @@ from trioserve.grammar.rules import Rules, either, repeated
 
 _ANY_RULES = {
     **TEXT_RULES,
-    # At most one space, wherever JSON has whitespace: a weak model could write blanks for ever.
-    # Rejected: indentation of a bounded depth. Each of its states takes as much of the compiled
-    # grammar as all the rest of a small schema.
-    "ws": "[ ]?",
     "number": NUMBER,
     "value": 'text | number | "true" | "false" | "null" | list | object',
     "list": '"[" ws ("]" | value ("," ws value)* ws "]")',
     "object": '"{" ws ("}" | member ("," ws member)* ws "}")',
     "member": 'text ":" ws value',
 }
-"""Rules for any JSON; the names that are not `Rules`' own."""
+"""Rules for any JSON but `ws`; the names that are not `Rules`' own."""
 
 
-def object_grammar() -> str:
+def object_grammar(max_spaces: int) -> str:
     """The grammar of any JSON object."""
-    rules = _new_rules()
+    rules = _new_rules(max_spaces)
     return rules.text("object")
 
 
-def schema_grammar(schema: Any) -> str:
+def schema_grammar(schema: Any, max_spaces: int) -> str:
     """The grammar of documents that are valid. Raises GrammarError, which names the keyword."""
-    return _Writer(Schema(schema)).write()
+    return _Writer(Schema(schema), _new_rules(max_spaces)).write()
 
 
-def _new_rules() -> Rules:
+def _new_rules(max_spaces: int) -> Rules:
     rules = Rules()
+    # Wherever JSON has whitespace, and bounded: a weak model could write blanks for ever. Rejected:
+    # indentation of a bounded depth. Each of its states takes as much of the compiled grammar as
+    # all the rest of a small schema.
+    rules.set("ws", repeated("[ ]", 0, max_spaces))
     for name, body in _ANY_RULES.items():
         rules.set(name, body)
     return rules
 
 
 class _Writer:
-    def __init__(self, schema: Schema) -> None:
+    def __init__(self, schema: Schema, rules: Rules) -> None:
         self._schema = schema
-        self._rules = _new_rules()
+        self._rules = rules
         self._names: dict[Key, str] = {}
         self._inhabited: frozenset[Key] = frozenset()
-        self._objects = ObjectWriter(schema, self._rules, self.value, self.has_value)
+        self._objects = ObjectWriter(schema, rules, self.value, self.has_value)
 
     def write(self) -> str:
         root: Key = ("at", ())
