@@ -1,5 +1,7 @@
 """The compiler's bounds, in number, time and size; and what a request that leaves takes along."""
 
+import json
+import tracemalloc
 from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any
@@ -7,12 +9,13 @@ from typing import Any
 import pytest
 import trio
 import trio.testing
-from attrs import define, field
+from attrs import define, evolve, field
 
 from tests.api.kit import COMPLETIONS, StartApi
 from tests.grammar.walks import BYTES
 from trioserve.errors import RequestFailed
 from trioserve.grammar.cache import GrammarCache
+from trioserve.grammar.compilation import compile_constraint, new_compiler
 from trioserve.grammar.compiled import CompiledGrammar
 from trioserve.grammar.compiler import MAX_CONCURRENT, GrammarCompiler
 from trioserve.grammar.constraint import Constraint, GrammarKind
@@ -167,9 +170,10 @@ async def test_a_closed_compiler_starts_nothing() -> None:
 
 async def test_the_cache_holds_so_many_bytes_and_forgets_the_least_used() -> None:
     compiler = compiler_with(await LocalWorker.start(BYTES))
-    grammars = [await compiler.compile(regex(number)) for number in range(1, 5)]
-    size = max(grammar.num_bytes for grammar in grammars) + 1100
-    cache = GrammarCache(max_bytes=3 * size)
+    grammars = [
+        evolve(await compiler.compile(regex(number)), num_bytes=10_000) for number in range(1, 5)
+    ]
+    cache = GrammarCache(max_bytes=35_000)
     for number, grammar in enumerate(grammars[:3], start=1):
         cache.put(regex(number), grammar)
     assert cache.get(regex(1)) is grammars[0]
@@ -177,9 +181,47 @@ async def test_the_cache_holds_so_many_bytes_and_forgets_the_least_used() -> Non
     assert cache.get(regex(2)) is None
     assert cache.get(regex(1)) is grammars[0]
     assert cache.num_bytes <= cache.max_bytes
-    cache.put(Constraint(GrammarKind.REGEX, "a" * cache.max_bytes), GrammarError("too long"))
-    assert len(cache) == 0
-    assert cache.num_bytes == 0
+    before = (len(cache), cache.num_bytes)
+    cache.put(regex(5), evolve(grammars[0], num_bytes=cache.max_bytes))
+    assert cache.get(regex(5)) is None
+    assert (len(cache), cache.num_bytes) == before
+
+
+def test_a_grammar_counts_for_more_than_its_masks() -> None:
+    """Rules of many states are the larger part, and xgrammar does not count them."""
+    source = json.dumps({"type": "object", "properties": {f"p{i}": {} for i in range(60)}})
+    made = compile_constraint(
+        new_compiler(BYTES), BYTES, Constraint(GrammarKind.JSON_SCHEMA, source)
+    )
+    text = made.serialize_json().encode()
+    kept = CompiledGrammar.from_serialized(text, BYTES)
+    assert kept.num_bytes > 2 * made.memory_size_bytes
+    assert kept.num_bytes > len(text)
+
+
+def test_what_was_refused_is_known_but_not_kept() -> None:
+    """Anybody may send as many bad schemas as they like."""
+    cache = GrammarCache()
+    tracemalloc.start()
+    try:
+        for number in range(200):
+            bad = Constraint(GrammarKind.JSON_SCHEMA, f"{number}" + "x" * 50_000)
+            cache.put(bad, GrammarError("it is not valid JSON"))
+            assert isinstance(cache.get(bad), GrammarError)
+        num_bytes, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert len(cache) == 200
+    assert num_bytes < 1_000_000
+
+
+@pytest.mark.parametrize("source", ["a", "b", "\ud800", "é"])
+@pytest.mark.parametrize("kind", GrammarKind)
+def test_constraints_that_differ_are_told_apart(kind: GrammarKind, source: str) -> None:
+    constraint = Constraint(kind, source)
+    others = [Constraint(k, s) for k in GrammarKind for s in ("a", "b", "\ud800", "é", "")]
+    same = [other for other in others if other.digest() == constraint.digest()]
+    assert same == [constraint]
 
 
 @pytest.mark.case(89)

@@ -1,5 +1,6 @@
 """`Constraint`: what a request wants its output to be, as it came in."""
 
+import hashlib
 from enum import StrEnum
 
 from attrs import frozen
@@ -24,3 +25,9 @@ class Constraint:
 
     kind: GrammarKind
     source: str = ""
+
+    def digest(self) -> bytes:
+        """Equal for equal ones alone (SHA-256)."""
+        # Half of a pair may come in as JSON's \ud800, and is no UTF-8.
+        source = self.source.encode(errors="surrogatepass")
+        return hashlib.sha256(self.kind.encode() + b":" + source).digest()
