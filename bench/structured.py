@@ -3,10 +3,10 @@
     just bench structured --clients 16 --rounds 3
 
 `constrained_ratio` is the output tokens a second of requests with a JSON schema over those of free
-ones, from rounds of both in turn (medians). Then the free load runs twice more, calm and while a
-schema compiles that takes the server's whole `--grammar-timeout`, again and again: `gap_ratio` is
-the median gap between texts of the second over the first, and `health_ms` the time of a
-`GET /health` meanwhile.
+ones, from rounds of both in turn (medians). Then the free load runs in as many rounds more, calm and
+while `--compilations` schemas compile that take the server's whole `--grammar-timeout`, again and
+again: `gap_ratio` has percentiles of the gaps between texts, the second over the first (the median
+of the pairs), and `health_ms` the time of a `GET /health` meanwhile.
 """
 
 import itertools
@@ -135,8 +135,11 @@ async def measure(options: Options) -> dict[str, object]:
                 raise WireError(str(figures["errors"]))
             if round_number:  # the first one warms up, and compiles
                 rates[name].append(float(str(figures["tok_s"])))
-    calm = await bench.watched(0)
-    compiling = await bench.watched(options.compilations)
+    calm: list[dict[str, Any]] = []
+    compiling: list[dict[str, Any]] = []
+    for _ in range(options.rounds):
+        calm.append(await bench.watched(0))
+        compiling.append(await bench.watched(options.compilations))
     medians = {name: median(values) for name, values in rates.items()}
     return {
         "bench": "structured",
@@ -151,18 +154,25 @@ async def measure(options: Options) -> dict[str, object]:
             "rounds": options.rounds,
             "prompt_tokens": options.prompt_tokens,
             "output_tokens": options.output_tokens,
+            "compilations": options.compilations,
         },
         "free_tok_s": medians["free"],
         "constrained_tok_s": medians["constrained"],
         "constrained_ratio": round(medians["constrained"] / medians["free"], 3),
         "calm": calm,
         "compiling": compiling,
-        "gap_ratio": _ratio(compiling["gap_ms"]["p50"], calm["gap_ms"]["p50"]),
+        "gap_ratio": {name: _ratio(name, compiling, calm) for name in ("p50", "p90", "p99")},
     }
 
 
-def _ratio(value: float | None, base: float | None) -> float | None:
-    return round(value / base, 3) if value is not None and base else None
+def _ratio(name: str, some: list[dict[str, Any]], bases: list[dict[str, Any]]) -> float | None:
+    """A percentile of the gaps in the one over that in the other, the median of the pairs."""
+    pairs = [
+        (each["gap_ms"][name], base["gap_ms"][name]) for each, base in zip(some, bases, strict=True)
+    ]
+    if any(base is None for _, base in pairs):
+        return None
+    return round(median(value / base for value, base in pairs), 3)
 
 
 @click.command(help="Requests with a JSON schema beside free ones, and beside a compilation.")
