@@ -3,10 +3,10 @@
     just bench structured --clients 16 --rounds 3
 
 `constrained_ratio` is the output tokens a second of requests with a JSON schema over those of free
-ones, from rounds of both in turn (medians). Then the free load runs in as many rounds more, calm and
-while `--compilations` schemas compile that take the server's whole `--grammar-timeout`, again and
-again: `gap_ratio` has percentiles of the gaps between texts, the second over the first (the median
-of the pairs), and `health_ms` the time of a `GET /health` meanwhile.
+ones, from rounds of both in turn (medians). Then the free load runs in as many rounds more, calm
+and while `--compilations` schemas compile that take the server's whole `--grammar-timeout`, again
+and again: `gap_ratio` has percentiles of the gaps between texts, the second over the first (the
+median of the pairs), and `health_ms` the time of a `GET /health` meanwhile.
 """
 
 import itertools
@@ -172,7 +172,7 @@ def _ratio(name: str, some: list[dict[str, Any]], bases: list[dict[str, Any]]) -
     ]
     if any(base is None for _, base in pairs):
         return None
-    return round(median(value / base for value, base in pairs), 3)
+    return round(float(median(value / base for value, base in pairs)), 3)
 
 
 @click.command(help="Requests with a JSON schema beside free ones, and beside a compilation.")

@@ -30,11 +30,20 @@ async def test_both_kinds_are_measured_in_turn(server: Any, autojump_clock: Mock
     # 0.5 s to the first token and four gaps of 0.1 s, two clients at once.
     assert line["free_tok_s"] == line["constrained_tok_s"] == pytest.approx(10 / 0.9, abs=0.01)
     assert line["constrained_ratio"] == 1.0
-    assert line["calm"]["gap_ms"]["p50"] == 100.0
-    assert line["calm"]["health_ms"]["count"] > 10
-    assert line["gap_ratio"] == 1.0
-    # Two of each kind in three rounds, and four for each of the watched loads.
-    assert len(server.prompts) == 2 + 3 * 8 + 8
+    assert [each["gap_ms"]["p50"] for each in line["calm"]] == [100.0, 100.0]
+    assert all(each["health_ms"]["count"] > 10 for each in line["compiling"])
+    assert line["gap_ratio"] == {"p50": 1.0, "p90": 1.0, "p99": 1.0}
+    # Four of each kind in three rounds, and four for each of the four watched loads.
+    assert len(server.prompts) == 2 + 3 * 8 + 4 * 4
+
+
+def test_gaps_are_compared_within_each_pair() -> None:
+    def loads(*gaps_ms: float | None) -> list[dict[str, Any]]:
+        return [{"gap_ms": {"p50": gap}} for gap in gaps_ms]
+
+    # The machine was half as fast in the second round, and a third one went wrong.
+    assert structured._ratio("p50", loads(110, 220, 900), loads(100, 200, 100)) == 1.1
+    assert structured._ratio("p50", loads(110), loads(None)) is None
 
 
 async def test_a_schema_that_is_answered_is_no_measure(
