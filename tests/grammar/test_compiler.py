@@ -11,15 +11,16 @@ import trio
 import trio.testing
 from attrs import define, evolve, field
 
-from tests.api.kit import COMPLETIONS, StartApi
+from tests.api.kit import COMPLETIONS, ENDPOINTS, StartApi
 from tests.grammar.walks import BYTES
-from trioserve.errors import RequestFailed
+from trioserve.errors import RequestFailed, Unavailable
 from trioserve.grammar.cache import GrammarCache
 from trioserve.grammar.compilation import compile_constraint, new_compiler
 from trioserve.grammar.compiled import CompiledGrammar
 from trioserve.grammar.compiler import MAX_CONCURRENT, GrammarCompiler
 from trioserve.grammar.constraint import Constraint, GrammarKind
 from trioserve.grammar.errors import GrammarError
+from trioserve.grammar.job import CompileJob
 from trioserve.grammar.process import WorkerLost
 from trioserve.grammar.vocabulary import Vocabulary
 from trioserve.testing.local_worker import LocalWorker
@@ -34,16 +35,20 @@ class SlowWorker:
     num_cancelled: int = 0
     may_finish: trio.Event = field(factory=trio.Event)
 
-    async def compile(self, constraint: Constraint, message: bytes) -> bytes:
-        self.running.append(constraint)
+    cpu_s: float | None = None
+    """What each is said to have had."""
+
+    async def compile(self, job: CompileJob) -> bytes:
+        self.running.append(job.constraint)
         try:
             await self.may_finish.wait()
-            return await LocalWorker(BYTES).compile(constraint, message)
+            return await LocalWorker(BYTES).compile(job)
         except trio.Cancelled:
             self.num_cancelled += 1
             raise
         finally:
-            self.running.remove(constraint)
+            job.cpu_s = self.cpu_s
+            self.running.remove(job.constraint)
 
     def close(self) -> None:
         self.is_lost = True
@@ -125,13 +130,26 @@ async def test_a_compilation_that_takes_too_long_is_too_complex(
     assert len(compiler.cache) == 0
 
 
+@pytest.mark.parametrize(("cpu_s", "error"), [(0.1, Unavailable), (0.2, GrammarError)])
+async def test_a_compilation_that_got_no_processor_says_nothing_about_its_grammar(
+    cpu_s: float, error: type[Exception], autojump_clock: trio.testing.MockClock
+) -> None:
+    """A client may try again; one whose grammar is too complex need not."""
+    worker = SlowWorker()
+    worker.cpu_s = cpu_s
+    compiler = compiler_with(worker, timeout_s=3.0)
+    with pytest.raises(error):
+        await compiler.compile(regex(1))
+    assert len(compiler.cache) == 0
+
+
 async def test_a_worker_that_is_lost_is_replaced() -> None:
     started: list[Any] = []
 
     class Dying:
         is_lost = False
 
-        async def compile(self, constraint: Constraint, message: bytes) -> bytes:
+        async def compile(self, job: CompileJob) -> bytes:
             self.is_lost = True
             raise WorkerLost("killed")
 
@@ -251,6 +269,25 @@ async def test_a_client_that_leaves_during_a_compilation_has_nothing_computed(
     assert not bench.runner.plans
     assert bench.engine.grammars.num_running == 0
     assert (await bench.post(COMPLETIONS, max_tokens=2)).status == 200
+    bench.check_idle()
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_a_server_too_busy_to_compile_says_so(
+    start: StartApi, stream: bool, autojump_clock: trio.testing.MockClock
+) -> None:
+    """Before any byte of a stream, and in a way that clients retry."""
+    bench = await start()
+
+    async def start_worker(_: Vocabulary) -> Any:
+        return SlowWorker(cpu_s=0.0)
+
+    bench.engine.grammars.start_worker = start_worker
+    for path in ENDPOINTS:
+        answer = await bench.post(path, regex="[ab]{3}", stream=stream)
+        assert answer.status == 503
+        assert answer.json()["error"]["code"] == "overloaded"
+        assert answer.headers["retry-after"] == "1"
     bench.check_idle()
 
 

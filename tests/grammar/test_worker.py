@@ -12,6 +12,7 @@ import pytest
 import trio
 
 from tests.grammar.walks import BYTES, at_random, walk
+from trioserve.errors import Unavailable
 from trioserve.grammar.compiler import GrammarCompiler
 from trioserve.grammar.constraint import Constraint, GrammarKind
 from trioserve.grammar.errors import GrammarError
@@ -129,11 +130,21 @@ async def test_grammars_come_back_from_a_child_at_the_lowest_priority(
     await wait_for_children(pid, 0)
 
     # The limit of time ends a child as well.
-    compiler.timeout_s = 0.5
+    compiler.timeout_s = 3.0
     began = time.monotonic()
     with pytest.raises(GrammarError, match="grammar is too complex"):
         await compiler.compile(Constraint(GrammarKind.JSON_SCHEMA, PATHOLOGICAL))
     assert time.monotonic() - began < 30
+    await wait_for_children(pid, 0)
+
+    # One that got no processor in that time is not said to be too complex.
+    async def stop_child() -> None:
+        (child,) = await wait_for_children(pid, 1)
+        os.kill(child, signal.SIGSTOP)
+
+    nursery.start_soon(stop_child)
+    with pytest.raises(Unavailable, match="too busy"):
+        await compiler.compile(Constraint(GrammarKind.JSON_SCHEMA, PATHOLOGICAL))
     await wait_for_children(pid, 0)
     compiler.timeout_s = 60.0
 

@@ -9,11 +9,12 @@ import structlog
 import trio
 from attrs import define, field
 
-from trioserve.errors import RequestFailed
+from trioserve.errors import RequestFailed, Unavailable
 from trioserve.grammar.cache import GrammarCache
 from trioserve.grammar.compiled import CompiledGrammar
 from trioserve.grammar.constraint import Constraint
 from trioserve.grammar.errors import TOO_COMPLEX, GrammarError
+from trioserve.grammar.job import CompileJob
 from trioserve.grammar.process import WorkerLost, WorkerProcess
 from trioserve.grammar.vocabulary import Vocabulary
 
@@ -21,6 +22,9 @@ log = structlog.get_logger("trioserve")
 
 MAX_CONCURRENT = 2
 MAX_SOURCE_BYTES = 256 * 1024
+STARVED_SHARE = 0.05
+"""Of the time that a compilation may take: one that had less of a processor says nothing about its
+grammar."""
 _NUM_TRIES = 2
 
 
@@ -29,7 +33,7 @@ class Worker(Protocol):
 
     is_lost: bool
 
-    async def compile(self, constraint: Constraint, message: bytes) -> bytes:
+    async def compile(self, job: CompileJob) -> bytes:
         """See WorkerProcess.compile."""
 
     def close(self) -> None:
@@ -78,7 +82,8 @@ class GrammarCompiler:
     async def compile(self, constraint: Constraint) -> CompiledGrammar:
         """The grammar, from the cache if it is known. A checkpoint unless it is.
 
-        Raises GrammarError, or RequestFailed if no worker can be started.
+        Raises GrammarError, Unavailable if it got hardly any processor time, or RequestFailed if no
+        worker can be started.
         """
         if len(constraint.source) > MAX_SOURCE_BYTES:
             raise GrammarError(TOO_COMPLEX)
@@ -116,16 +121,19 @@ class GrammarCompiler:
         self, worker: Worker, vocabulary: Vocabulary, constraint: Constraint
     ) -> CompiledGrammar:
         message = json.dumps([constraint.kind, constraint.source, self.max_spaces]).encode()
+        job = CompileJob(constraint, message)
         self.num_compiled += 1
         text = None
         try:
             with trio.move_on_after(self.timeout_s):
-                text = await worker.compile(constraint, message)
+                text = await worker.compile(job)
         except GrammarError as error:
             # Without its traceback, which holds on to the frames.
             self.cache.put(constraint, GrammarError(error.detail))
             raise
         if text is None:
+            if job.cpu_s is not None and job.cpu_s < STARVED_SHARE * self.timeout_s:
+                raise Unavailable("The server is too busy to compile a grammar.", code="overloaded")
             # Not kept: on a machine that is less busy it may not take so long.
             raise GrammarError(TOO_COMPLEX)
         compiled = await trio.to_thread.run_sync(

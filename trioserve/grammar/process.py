@@ -7,14 +7,15 @@ import subprocess
 import sys
 from array import array
 from functools import partial
+from pathlib import Path
 
 import trio
 from attrs import define, field
 
-from trioserve.grammar.constraint import Constraint
 from trioserve.grammar.errors import TOO_COMPLEX, GrammarError
+from trioserve.grammar.job import CompileJob
 from trioserve.grammar.vocabulary import Vocabulary
-from trioserve.grammar.worker import FAILURE, PACKET_BYTES, READY
+from trioserve.grammar.worker import FAILURE, PACKET_BYTES, READY, child_packet
 
 MAX_RESULT_BYTES = 32 * 1024 * 1024
 START_TIMEOUT_S = 120.0
@@ -63,26 +64,27 @@ class WorkerProcess:
         """Of the process."""
         return self._process.pid
 
-    async def compile(self, constraint: Constraint, message: bytes) -> bytes:
-        """The serialized grammar of `message`, which is the constraint's. A checkpoint.
+    async def compile(self, job: CompileJob) -> bytes:
+        """The serialized grammar of a job. A checkpoint.
 
         Cancelled, or whatever else ends it, the child is dead when this returns. Raises
         GrammarError, or WorkerLost.
         """
         ours, theirs = socket.socketpair()
-        pidfd = None
-        with trio.socket.from_stdlib_socket(ours) as job:
+        pid, pidfd = 0, None
+        with trio.socket.from_stdlib_socket(ours) as child:
             try:
                 with theirs:
                     await self._send_job(theirs)
-                pidfd = await self._receive_fd(job)
-                await _send_all(job, message)
-                return await self._read_result(job)
+                pid, pidfd = await self._receive_child(child)
+                await _send_all(child, job.message)
+                return await self._read_result(child)
             except (BrokenPipeError, ConnectionResetError):
                 # The child has died: out of memory, mostly.
                 raise GrammarError(TOO_COMPLEX) from None
             finally:
                 if pidfd is not None:
+                    job.cpu_s = _cpu_s(pid)
                     _kill(pidfd)
 
     def close(self) -> None:
@@ -109,14 +111,15 @@ class WorkerProcess:
             self.is_lost = True
             raise WorkerLost(str(error)) from error
 
-    async def _receive_fd(self, job: trio.socket.SocketType) -> int:
-        """The child's pidfd."""
-        packet, ancillary, _, _ = await job.recvmsg(1, socket.CMSG_SPACE(array("i").itemsize))
+    async def _receive_child(self, job: trio.socket.SocketType) -> tuple[int, int]:
+        """The child's number, and its pidfd."""
+        size = len(child_packet(0))
+        packet, ancillary, _, _ = await job.recvmsg(size, socket.CMSG_SPACE(array("i").itemsize))
         if not packet:
             self.is_lost = True
             raise WorkerLost("the grammar worker gave no child")
         (_, _, data), *_ = ancillary
-        return array("i", data)[0]
+        return int(packet), array("i", data)[0]
 
     async def _read_result(self, job: trio.socket.SocketType) -> bytes:
         parts, num_bytes = [], 0
@@ -150,6 +153,17 @@ async def _send_all(job: trio.socket.SocketType, data: bytes) -> None:
     while sent < len(data):
         sent += await job.send(data[sent:])
     job.shutdown(socket.SHUT_WR)
+
+
+def _cpu_s(pid: int) -> float | None:
+    """Of a child that has not ended; of one that has, anything."""
+    try:
+        # The name before it is in parentheses and may hold anything.
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return None
+    user, system = fields[11:13]
+    return (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")
 
 
 def _kill(pidfd: int) -> None:

@@ -4,7 +4,7 @@ Started by `WorkerProcess` as `python -m trioserve.grammar.worker FD`. FD is a s
 packets are the vocabulary, each later one brings the socket of a job. xgrammar is imported once
 here, which takes seconds; a fork takes milliseconds, and takes nothing with it when it is killed.
 
-A job's socket: the worker sends one byte with the child's pidfd, the parent sends the constraint
+A job's socket: the worker sends the child's number with its pidfd, the parent sends the constraint
 and shuts down its side, the child sends one byte for success and the compiled grammar, or one for
 failure and the reason. A child that dies says nothing.
 """
@@ -62,9 +62,14 @@ def main() -> None:
             with contextlib.suppress(OSError):  # it is gone already, or the parent is
                 pidfd = os.pidfd_open(pid)
                 try:
-                    socket.send_fds(job, [SUCCESS], [pidfd])
+                    socket.send_fds(job, [child_packet(pid)], [pidfd])
                 finally:
                     os.close(pidfd)
+
+
+def child_packet(pid: int) -> bytes:
+    """A child's number, always as long."""
+    return b"%10d" % pid
 
 
 def _receive_packets(control: socket.socket) -> bytes:

@@ -6,6 +6,7 @@ from attrs import define
 from trioserve.grammar.compilation import compile_constraint, new_compiler
 from trioserve.grammar.constraint import Constraint
 from trioserve.grammar.errors import GrammarError
+from trioserve.grammar.job import CompileJob
 from trioserve.grammar.vocabulary import Vocabulary
 
 _compiled: dict[tuple[Vocabulary, Constraint], str | GrammarError] = {}
@@ -25,14 +26,14 @@ class LocalWorker:
         await trio.lowlevel.checkpoint()
         return cls(vocabulary)
 
-    async def compile(self, constraint: Constraint, message: bytes) -> bytes:
+    async def compile(self, job: CompileJob) -> bytes:
         """See WorkerProcess."""
         await trio.lowlevel.checkpoint()
-        key = (self.vocabulary, constraint)
+        key = (self.vocabulary, job.constraint)
         if key not in _compiled:
             try:
                 compiler = new_compiler(self.vocabulary)
-                compiled = compile_constraint(compiler, self.vocabulary, constraint)
+                compiled = compile_constraint(compiler, self.vocabulary, job.constraint)
                 _compiled[key] = compiled.serialize_json()
             except GrammarError as error:
                 _compiled[key] = GrammarError(error.detail)
