@@ -39,7 +39,8 @@ what a grammar does not allow is never sampled. The tables are written by
   `pattern` for a part of it unless it is anchored.
 - **EBNF** is xgrammar's, whose first rule is named `root`.
 - **Compiling** happens in a child process at the lowest priority, at most two at once, each for at
-  most `--grammar-timeout` seconds and 1 GiB; a request that leaves takes its child along. Compiled
+  most `--grammar-timeout` seconds and 1 GiB; a request that leaves takes its child along. One that
+  got hardly any processor time until then is answered with 503, for it may be tried again. Compiled
   grammars are kept (128 MiB, the least used one goes first).
 """
 
