@@ -12,7 +12,7 @@ import trio.testing
 from attrs import define, evolve, field
 
 from tests.api.kit import COMPLETIONS, ENDPOINTS, StartApi
-from tests.grammar.walks import BYTES
+from tests.grammar.walks import BYTES, allowed
 from trioserve.errors import RequestFailed, Unavailable
 from trioserve.grammar.cache import GrammarCache
 from trioserve.grammar.compilation import compile_constraint, new_compiler
@@ -22,7 +22,9 @@ from trioserve.grammar.constraint import Constraint, GrammarKind
 from trioserve.grammar.errors import GrammarError
 from trioserve.grammar.job import CompileJob
 from trioserve.grammar.process import WorkerLost
+from trioserve.grammar.state import GrammarState
 from trioserve.grammar.vocabulary import Vocabulary
+from trioserve.testing.fake_text import EOS_ID
 from trioserve.testing.local_worker import LocalWorker
 
 
@@ -52,6 +54,9 @@ class SlowWorker:
 
     def close(self) -> None:
         self.is_lost = True
+
+
+JSON_OBJECT = Constraint(GrammarKind.JSON_OBJECT)
 
 
 def regex(number: int) -> Constraint:
@@ -86,6 +91,20 @@ async def test_equal_constraints_are_compiled_once() -> None:
         with pytest.raises(GrammarError, match="a missing"):
             await compiler.compile(Constraint(GrammarKind.REGEX, "("))
     assert compiler.num_compiled == 3
+
+
+async def test_the_setting_of_spaces_reaches_the_grammar() -> None:
+    compiler = compiler_with(await LocalWorker.start(BYTES))
+    compiler.max_spaces = 0
+    state = GrammarState(await compiler.compile(JSON_OBJECT), frozenset({EOS_ID}))
+    state.accept(ord("{"))
+    assert set(allowed(state)) == {ord('"'), ord("}")}
+
+
+def test_a_job_is_the_same_in_the_other_process() -> None:
+    constraint = Constraint(GrammarKind.REGEX, "\ud800é")
+    job = CompileJob.from_json(CompileJob(constraint, 3).to_json())
+    assert (job.constraint, job.max_spaces) == (constraint, 3)
 
 
 async def test_those_who_wait_for_a_place_take_what_others_compiled(nursery: trio.Nursery) -> None:

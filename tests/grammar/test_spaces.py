@@ -5,9 +5,7 @@ import re
 
 import pytest
 
-from tests.grammar.walks import BYTES, allowed, walk
-from trioserve.grammar.compilation import compile_constraint, new_compiler
-from trioserve.grammar.compiled import CompiledGrammar
+from tests.grammar.walks import allowed, compiled, walk
 from trioserve.grammar.constraint import Constraint, GrammarKind
 from trioserve.grammar.state import GrammarState
 from trioserve.testing.fake_text import EOS_ID
@@ -39,10 +37,7 @@ def blank_if_allowed(token_ids: list[int], num_before: int) -> int:
 @pytest.mark.parametrize("constraint", CONSTRAINTS, ids=lambda each: each.kind)
 @pytest.mark.parametrize("max_spaces", [0, 1, 3])
 def test_no_more_spaces_than_the_setting_says(constraint: Constraint, max_spaces: int) -> None:
-    grammar = CompiledGrammar.of(
-        compile_constraint(new_compiler(BYTES), BYTES, constraint, max_spaces), BYTES
-    )
-    walked = walk(grammar, blank_if_allowed, 300)
+    walked = walk(compiled(constraint, max_spaces), blank_if_allowed, 300)
     assert walked.is_finished
     json.loads(walked.text)
     outside = re.sub(rb'"[^"]*"', b'""', walked.text)
@@ -51,11 +46,7 @@ def test_no_more_spaces_than_the_setting_says(constraint: Constraint, max_spaces
 
 
 def test_without_spaces_a_document_is_written_as_short_as_it_can_be() -> None:
-    constraint = CONSTRAINTS[0]
-    grammar = CompiledGrammar.of(
-        compile_constraint(new_compiler(BYTES), BYTES, constraint, 0), BYTES
-    )
-    state = GrammarState(grammar, frozenset({EOS_ID}))
+    state = GrammarState(compiled(CONSTRAINTS[0], 0), frozenset({EOS_ID}))
     for byte in b'{"a":[1,2],"b":"xx"}':
         assert ord(" ") not in allowed(state)
         assert byte in allowed(state)

@@ -23,9 +23,9 @@ Choose = Callable[[list[int], int], int]
 _compiler = new_compiler(BYTES)
 
 
-def compiled(constraint: Constraint) -> CompiledGrammar:
+def compiled(constraint: Constraint, max_spaces: int = 1) -> CompiledGrammar:
     """Raises GrammarError."""
-    return CompiledGrammar.of(compile_constraint(_compiler, BYTES, constraint), BYTES)
+    return CompiledGrammar.of(compile_constraint(_compiler, BYTES, constraint, max_spaces), BYTES)
 
 
 def for_schema(schema: str) -> CompiledGrammar:

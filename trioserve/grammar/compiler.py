@@ -1,6 +1,5 @@
 """`GrammarCompiler`: constraints to compiled grammars, in child processes, bounded in every way."""
 
-import json
 from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Protocol
@@ -120,8 +119,7 @@ class GrammarCompiler:
     async def _compile_with(
         self, worker: Worker, vocabulary: Vocabulary, constraint: Constraint
     ) -> CompiledGrammar:
-        message = json.dumps([constraint.kind, constraint.source, self.max_spaces]).encode()
-        job = CompileJob(constraint, message)
+        job = CompileJob(constraint, self.max_spaces)
         self.num_compiled += 1
         text = None
         try:

@@ -77,14 +77,17 @@ class WorkerProcess:
                 with theirs:
                     await self._send_job(theirs)
                 pid, pidfd = await self._receive_child(child)
-                await _send_all(child, job.message)
+                await _send_all(child, job.to_json())
                 return await self._read_result(child)
             except (BrokenPipeError, ConnectionResetError):
                 # The child has died: out of memory, mostly.
                 raise GrammarError(TOO_COMPLEX) from None
-            finally:
+            except trio.Cancelled:
                 if pidfd is not None:
                     job.cpu_s = _cpu_s(pid)
+                raise
+            finally:
+                if pidfd is not None:
                     _kill(pidfd)
 
     def close(self) -> None:
@@ -111,19 +114,19 @@ class WorkerProcess:
             self.is_lost = True
             raise WorkerLost(str(error)) from error
 
-    async def _receive_child(self, job: trio.socket.SocketType) -> tuple[int, int]:
+    async def _receive_child(self, child: trio.socket.SocketType) -> tuple[int, int]:
         """The child's number, and its pidfd."""
         size = len(child_packet(0))
-        packet, ancillary, _, _ = await job.recvmsg(size, socket.CMSG_SPACE(array("i").itemsize))
+        packet, ancillary, _, _ = await child.recvmsg(size, socket.CMSG_SPACE(array("i").itemsize))
         if not packet:
             self.is_lost = True
             raise WorkerLost("the grammar worker gave no child")
         (_, _, data), *_ = ancillary
         return int(packet), array("i", data)[0]
 
-    async def _read_result(self, job: trio.socket.SocketType) -> bytes:
+    async def _read_result(self, child: trio.socket.SocketType) -> bytes:
         parts, num_bytes = [], 0
-        while part := await job.recv(PACKET_BYTES):
+        while part := await child.recv(PACKET_BYTES):
             parts.append(part)
             num_bytes += len(part)
             if num_bytes > MAX_RESULT_BYTES:
@@ -148,11 +151,11 @@ def _spawn(fd: int) -> "subprocess.Popen[bytes]":
     )
 
 
-async def _send_all(job: trio.socket.SocketType, data: bytes) -> None:
+async def _send_all(child: trio.socket.SocketType, data: bytes) -> None:
     sent = 0
     while sent < len(data):
-        sent += await job.send(data[sent:])
-    job.shutdown(socket.SHUT_WR)
+        sent += await child.send(data[sent:])
+    child.shutdown(socket.SHUT_WR)
 
 
 def _cpu_s(pid: int) -> float | None:

@@ -47,7 +47,8 @@ class GrammarState:
     markers: Mapping[int, bytes] = field(factory=dict)
     """Special tokens that are text before the grammar begins, and what they are."""
     _matcher: "xgrammar.GrammarMatcher | None" = field(init=False, default=None)
-    _words: Words | None = field(init=False, default=None)
+    _text: Words | None = field(init=False, default=None)
+    """What may follow as text, read only; None: not known yet."""
     _forced: tuple[int, ...] | None = field(init=False, default=None)
     """None: not known yet."""
     _is_finished: bool = field(init=False, default=False)
@@ -100,7 +101,7 @@ class GrammarState:
             self._accept_before(token_id, self.begins_after)
         else:
             # What was forced beyond it is forced still.
-            forced, self._forced = self._forced, None
+            forced, self._forced, self._text = self._forced, None, None
             if forced is not None and len(forced) > 1 and forced[0] == token_id:
                 self._forced = forced[1:]
             if not self._opened().accept_token(token_id):
@@ -137,6 +138,7 @@ class GrammarState:
             return words
         words = self._text_tokens()
         if self._opened().is_completed():
+            words = words.copy()
             add_tokens(words, ends)
         elif any(has_token(words, token_id) for token_id in ends):
             others = words.copy()
@@ -146,13 +148,12 @@ class GrammarState:
         return words
 
     def _text_tokens(self) -> Words:
-        """What may follow as text; the next call overwrites it."""
-        vocabulary = self.grammar.vocabulary
-        if self._words is None:
-            self._words = no_tokens(vocabulary.num_ids)
-        fill_next(self._opened(), self._words)
-        self._words &= vocabulary.text_tokens
-        return self._words
+        if self._text is None:
+            vocabulary = self.grammar.vocabulary
+            self._text = no_tokens(vocabulary.num_ids)
+            fill_next(self._opened(), self._text)
+            self._text &= vocabulary.text_tokens
+        return self._text
 
     def _opened(self) -> "xgrammar.GrammarMatcher":
         if self._matcher is None:

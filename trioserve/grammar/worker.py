@@ -12,7 +12,6 @@ failure and the reason. A child that dies says nothing.
 import contextlib
 import ctypes
 import gc
-import json
 import os
 import resource
 import signal
@@ -21,8 +20,8 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from trioserve.grammar.constraint import Constraint, GrammarKind
 from trioserve.grammar.errors import GrammarError
+from trioserve.grammar.job import CompileJob
 from trioserve.grammar.vocabulary import Vocabulary
 
 if TYPE_CHECKING:
@@ -110,10 +109,9 @@ def _compile(
     parts = []
     while part := job.recv(PACKET_BYTES):
         parts.append(part)
-    kind, source, max_spaces = json.loads(b"".join(parts))
-    constraint = Constraint(GrammarKind(kind), source)
+    spec = CompileJob.from_json(b"".join(parts))
     try:
-        compiled = compile_constraint(compiler, vocabulary, constraint, max_spaces)
+        compiled = compile_constraint(compiler, vocabulary, spec.constraint, spec.max_spaces)
     except GrammarError as error:
         return FAILURE + error.detail.encode()
     except Exception as error:  # a mistake of ours, and still no reason to serve without a grammar

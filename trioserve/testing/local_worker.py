@@ -9,7 +9,7 @@ from trioserve.grammar.errors import GrammarError
 from trioserve.grammar.job import CompileJob
 from trioserve.grammar.vocabulary import Vocabulary
 
-_compiled: dict[tuple[Vocabulary, Constraint], str | GrammarError] = {}
+_compiled: dict[tuple[Vocabulary, Constraint, int], str | GrammarError] = {}
 """Of the whole process: tests ask for the same few."""
 
 
@@ -29,11 +29,13 @@ class LocalWorker:
     async def compile(self, job: CompileJob) -> bytes:
         """See WorkerProcess."""
         await trio.lowlevel.checkpoint()
-        key = (self.vocabulary, job.constraint)
+        key = (self.vocabulary, job.constraint, job.max_spaces)
         if key not in _compiled:
             try:
                 compiler = new_compiler(self.vocabulary)
-                compiled = compile_constraint(compiler, self.vocabulary, job.constraint)
+                compiled = compile_constraint(
+                    compiler, self.vocabulary, job.constraint, job.max_spaces
+                )
                 _compiled[key] = compiled.serialize_json()
             except GrammarError as error:
                 _compiled[key] = GrammarError(error.detail)

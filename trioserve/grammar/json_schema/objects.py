@@ -7,7 +7,7 @@ from attrs import evolve, frozen
 from trioserve.grammar.errors import GrammarError
 from trioserve.grammar.json_schema.meet import Nodes, accepts, property_key
 from trioserve.grammar.json_schema.nodes import ANYTHING, NOTHING, Key, Objects, Strings
-from trioserve.grammar.json_schema.strings import QUOTE, automaton_for, json_chars
+from trioserve.grammar.json_schema.strings import automaton_for, write_automaton
 from trioserve.grammar.json_schema.values import compact
 from trioserve.grammar.regular import charset
 from trioserve.grammar.regular.automaton import Automaton, both, other_than
@@ -85,13 +85,8 @@ class ObjectWriter:
         if value == NOTHING or not self._has_value(value):
             return None
         found = self._name_automaton(Strings(patterns=patterns), objects.names, listed)
-        if found is None:
-            name = "text"
-        elif found.is_empty:
-            return None
-        else:
-            name = f"{QUOTE} {self._rules.automaton(found, json_chars, QUOTE)}"
-        return self._rules.add(f'{name} ":" ws {self._value(value)}')
+        name = "text" if found is None else write_automaton(found, self._rules)
+        return None if name is None else self._rules.add(f'{name} ":" ws {self._value(value)}')
 
     def _name_automaton(self, names: Strings, key: Key, listed: list[str]) -> Automaton | None:
         """Names that are not listed; None: any text, whatever the escapes."""

@@ -52,10 +52,12 @@ def write_strings(strings: Strings, rules: Rules) -> str | None:
     tree = _tree_of(strings)
     if tree is not None:
         return f"({QUOTE} {rules.regular(tree, json_chars, QUOTE)})"
-    found = automaton_for(strings)
-    if found.is_empty:
-        return None
-    return f"({QUOTE} {rules.automaton(found, json_chars, QUOTE)})"
+    return write_automaton(automaton_for(strings), rules)
+
+
+def write_automaton(found: Automaton, rules: Rules) -> str | None:
+    """An expression for its texts as strings, quotes included; None if there is none."""
+    return None if found.is_empty else f"({QUOTE} {rules.automaton(found, json_chars, QUOTE)})"
 
 
 def _tree_of(strings: Strings) -> Tree | None:
